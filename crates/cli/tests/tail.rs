@@ -158,7 +158,7 @@ fn what_cannot_be_tailed_is_said_in_one_clear_line() {
     let orders = served.orders();
     for (arguments, said) in [
         (vec!["tail", "shop"], "names a database but no container"),
-        (vec!["tail", "ftp://x/a/b"], "has no scheme we speak"),
+        (vec!["tail", "ftp://x/a/b"], "has no supported scheme"),
         (vec!["tail", "nope:shop/orders"], "there is no context \"nope\""),
         (vec!["tail", "http://192.0.2.1:9/shop/orders"], "there is no key for"),
         (vec!["tail", &orders, "--ranges", "7"], "there is no range 7"),

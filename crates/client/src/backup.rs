@@ -1,7 +1,7 @@
-//! The files of a whole account at one moment. Headwater only.
+//! Backups: reads the files of a whole account at one point in time. Headwater only.
 //!
-//! The server holds the moment until the backup is ended, or had no request for a while. What is in the files,
-//! and how a backup is kept, is not known here: answers are bytes.
+//! The server holds a snapshot until the backup ends, or has had no request for a while. This module does not
+//! interpret the files or store the backup: it returns bytes.
 
 use crate::client::Client;
 use crate::error::ClientError;
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::time::Duration;
 
-/// How much longer than other requests one may take that looks at every item of a partition.
+/// Additional time for a request that scans every item of a partition.
 const STATE_TIME: Duration = Duration::from_secs(600);
 
 /// A backup that the server holds for this client.
@@ -33,7 +33,7 @@ struct Begun<'a> {
 }
 
 impl Client {
-    /// Has the server hold its account as it is now. Needs a read-write key.
+    /// Starts a backup: the server holds a snapshot of the account. Needs a read-write key.
     ///
     /// # Errors
     /// When the server refuses, cannot be reached, or is not a Headwater server.
@@ -46,13 +46,13 @@ impl Client {
 }
 
 impl Backup {
-    /// What there is to copy, as JSON.
+    /// The list of files to copy, as JSON.
     #[must_use]
     pub fn plan(&self) -> &str {
         &self.plan
     }
 
-    /// What is in a partition, as JSON.
+    /// Reads the contents of a partition, as JSON.
     ///
     /// # Errors
     /// When the server refuses or cannot be reached.
@@ -62,7 +62,7 @@ impl Backup {
         Ok(self.client.send(Request { wait: STATE_TIME, ..request }).await?.body)
     }
 
-    /// A stretch of a file; `None` if its checksum is the known one.
+    /// Reads a part of a file; `None` if its checksum is the known one.
     ///
     /// # Errors
     /// When the server refuses or cannot be reached.
@@ -82,10 +82,10 @@ impl Backup {
         Ok((answer.status != 304).then_some(answer.body))
     }
 
-    /// Releases what the server holds.
+    /// Ends the backup, which releases the snapshot.
     ///
     /// # Errors
-    /// When the server refuses or cannot be reached; it releases the backup after a while by itself.
+    /// When the server refuses or cannot be reached; it then releases the backup after a while.
     pub async fn end(self) -> Result<(), ClientError> {
         let route = Route::Backup { id: self.id.clone() };
         self.client.send(Request::new(Method::DELETE, &route)).await.map(drop)

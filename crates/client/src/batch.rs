@@ -10,30 +10,30 @@ use hyper::Method;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Operations to carry out together. Bodies go out as the bytes they are.
+/// Operations to execute together. Bodies are sent byte for byte.
 #[derive(Clone, Debug)]
 pub struct Batch {
     key: PartitionKey,
     json: Vec<u8>,
 }
 
-/// What became of a batch.
+/// The result of a batch.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct BatchOutcome {
-    /// Whether all of it was carried out; otherwise none of it was.
+    /// Whether all operations were executed; otherwise none was.
     pub committed: bool,
-    /// One per operation, in their order.
+    /// The results of the operations, in their order.
     pub operations: Vec<OperationOutcome>,
-    /// What it cost.
+    /// The request charge.
     pub charge: f64,
 }
 
-/// What became of one operation of a batch.
+/// The result of one operation of a batch.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct OperationOutcome {
-    /// Why it failed; the others of a batch that failed say [`Reason::FailedDependency`].
+    /// Why it failed. When one operation fails, the others report [`Reason::FailedDependency`].
     pub failed: Option<Reason>,
     /// The item's etag.
     pub etag: Option<String>,
@@ -42,31 +42,31 @@ pub struct OperationOutcome {
 }
 
 impl Batch {
-    /// An empty batch for one partition key.
+    /// Creates an empty batch for one partition key.
     #[must_use]
     pub fn new(key: PartitionKey) -> Batch {
         Batch { key, json: b"[".to_vec() }
     }
 
-    /// Writes an item that must not be there.
+    /// Creates an item.
     #[must_use]
     pub fn create(self, body: &[u8]) -> Batch {
         self.push("Create", None, Some(body), None)
     }
 
-    /// Writes an item whether it is there or not.
+    /// Creates an item, or replaces it if it exists.
     #[must_use]
     pub fn upsert(self, body: &[u8]) -> Batch {
         self.push("Upsert", None, Some(body), None)
     }
 
-    /// Writes an item that must be there, perhaps at an etag.
+    /// Replaces an item, optionally only at an etag.
     #[must_use]
     pub fn replace(self, id: &str, body: &[u8], if_match: Option<&str>) -> Batch {
         self.push("Replace", Some(id), Some(body), if_match)
     }
 
-    /// Changes parts of an item, perhaps only at an etag.
+    /// Changes parts of an item, optionally only at an etag.
     #[must_use]
     pub fn patch(self, id: &str, operations: &[u8], if_match: Option<&str>) -> Batch {
         self.push("Patch", Some(id), Some(operations), if_match)
@@ -78,7 +78,7 @@ impl Batch {
         self.push("Read", Some(id), None, None)
     }
 
-    /// Deletes an item, perhaps only at an etag.
+    /// Deletes an item, optionally only at an etag.
     #[must_use]
     pub fn delete(self, id: &str, if_match: Option<&str>) -> Batch {
         self.push("Delete", Some(id), None, if_match)
@@ -124,10 +124,10 @@ struct Outcome<'a> {
 }
 
 impl Container {
-    /// Carries out a batch: all of it or nothing.
+    /// Executes a batch: all of it or nothing.
     ///
     /// # Errors
-    /// When the batch as a whole is refused; an operation that fails is in the outcome.
+    /// When the batch as a whole is refused; a failed operation is part of the outcome.
     pub async fn batch(&self, batch: Batch) -> Result<BatchOutcome, ClientError> {
         let mut json = batch.json;
         json.push(b']');
@@ -139,7 +139,7 @@ impl Container {
             .header(headers::BATCH_ORDERED, "True");
         let answer = self.send(request).await?;
         let parsed: Vec<Outcome<'_>> = serde_json::from_slice(&answer.body).map_err(|error| {
-            self.client().bad_answer(format!("results of a batch that are none ({error})"))
+            self.client().bad_answer(format!("the results of the batch are malformed ({error})"))
         })?;
         let operations = parsed.into_iter().map(|outcome| OperationOutcome {
             failed: (outcome.status_code >= 400)

@@ -1,4 +1,4 @@
-//! A client: whom it asks, with which credential, and how patiently.
+//! The client of one account: endpoint, credential, options and the retry loop.
 
 use crate::connection::{Answer, Connection};
 use crate::container::Container;
@@ -22,17 +22,17 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// What is tried again, and how often.
+    /// What to retry, and how often.
     pub retry: RetryPolicy,
-    /// How long one request may take, not counting the time a feed was asked to wait.
+    /// The time limit of one request, without the time that a feed read asks the server to wait.
     pub request_time: Duration,
-    /// A PEM file of authorities to trust besides those of the machine.
+    /// A PEM file of certificate authorities to trust in addition to those of the machine.
     pub authorities: Option<PathBuf>,
-    /// Whether to ask the account for its regions first; by default not on this machine.
+    /// Whether to read the account's regions first. By default only if the endpoint is not on this machine.
     pub discover_regions: Option<bool>,
-    /// Regions to read from, the best first.
+    /// Regions to read from, in order of preference.
     pub preferred_regions: Vec<String>,
-    /// What is said about the program in the requests' `user-agent`, behind our own name.
+    /// Text that names the program in the `user-agent` header, after this library's own name.
     pub user_agent_suffix: Option<String>,
 }
 
@@ -49,15 +49,15 @@ impl Default for Options {
     }
 }
 
-/// What a server says about itself without being asked for data.
+/// The result of a health check, which needs no credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// Whether it would carry out requests.
+    /// Whether the server accepts requests.
     pub ready: bool,
-    /// How far its clock is ahead of ours, in seconds; negative when it is behind.
+    /// How far the server's clock is ahead of the local one, in seconds; negative if it is behind.
     pub clock_ahead_seconds: Option<i64>,
-    /// How long the answer took.
+    /// How long the response took.
     pub took: Duration,
 }
 
@@ -74,7 +74,7 @@ struct State {
 }
 
 impl Client {
-    /// A client. Nothing is sent yet.
+    /// Creates a client. Sends nothing yet.
     ///
     /// # Errors
     /// When the file of authorities cannot be read.
@@ -89,19 +89,19 @@ impl Client {
         Ok(Client(Arc::new(State { connection, routing, options, runtime })))
     }
 
-    /// The endpoint it was given.
+    /// The endpoint that the client was created with.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         self.0.routing.given()
     }
 
-    /// Where it takes time and chance from.
+    /// The runtime that provides time and randomness.
     #[must_use]
     pub fn runtime(&self) -> &Runtime {
         &self.0.runtime
     }
 
-    /// What the account says about itself. Later requests follow it to its regions.
+    /// Reads the account document. Later requests go to the regions it lists.
     ///
     /// # Errors
     /// When the account cannot be reached, or does not accept the credential.
@@ -120,7 +120,7 @@ impl Client {
         Ok(account)
     }
 
-    /// Whether the server answers at all, and what time it has. Asked once, unsigned as far as it goes.
+    /// Checks whether the server answers, and compares the clocks. Sends one request, without retries.
     ///
     /// # Errors
     /// When it cannot be reached.
@@ -133,11 +133,11 @@ impl Client {
         let ours = i64::try_from(self.0.runtime.unix_millis() / 1000).unwrap_or(i64::MAX);
         let clock_ahead_seconds =
             answer.date().map(|date| i64::try_from(date).unwrap_or(i64::MAX) - ours);
-        // Azure has no such path, and says so: that too is an answer.
+        // Azure has no such path and answers with an error below 500, which shows that it is reachable.
         Ok(Health { ready: answer.status < 500, clock_ahead_seconds, took })
     }
 
-    /// The certificate of a Headwater server's authority, as PEM; nothing if it has none.
+    /// The certificate authority of a Headwater server, as PEM; `None` if it has none.
     ///
     /// # Errors
     /// When the server cannot be reached.
@@ -149,7 +149,7 @@ impl Client {
         Ok((answer.status == 200 && text.contains("BEGIN CERTIFICATE")).then_some(text))
     }
 
-    /// A page of the account's databases, each as its document.
+    /// Reads a page of the account's databases, each as its document.
     ///
     /// # Errors
     /// When the server refuses or cannot be reached.
@@ -161,14 +161,14 @@ impl Client {
     /// Creates a database.
     ///
     /// # Errors
-    /// [`Reason::AlreadyExists`](crate::Reason) when there is one of this id.
+    /// [`Reason::AlreadyExists`](crate::Reason) when the id is taken.
     pub async fn create_database(&self, id: &str) -> Result<Bytes, ClientError> {
         let body = serde_json::json!({ "id": id }).to_string();
         let request = Request::new(Method::POST, &Route::Databases).body(body);
         Ok(self.send(request).await?.body)
     }
 
-    /// The document of a database.
+    /// Reads the document of a database.
     ///
     /// # Errors
     /// [`Reason::NotFound`](crate::Reason) when there is none.
@@ -186,7 +186,7 @@ impl Client {
         self.send(Request::new(Method::DELETE, &route)).await.map(drop)
     }
 
-    /// A page of a database's containers, each as its document.
+    /// Reads a page of a database's containers, each as its document.
     ///
     /// # Errors
     /// When the server refuses or cannot be reached.
@@ -196,10 +196,10 @@ impl Client {
         list::page(self, self.send(request).await?)
     }
 
-    /// Creates a container from its definition, which is JSON.
+    /// Creates a container from its definition (JSON).
     ///
     /// # Errors
-    /// [`Reason::AlreadyExists`](crate::Reason) when there is one of this id.
+    /// [`Reason::AlreadyExists`](crate::Reason) when the id is taken.
     pub async fn create_container(
         &self,
         db: &str,
@@ -213,7 +213,7 @@ impl Client {
         Ok(self.send(request).await?.body)
     }
 
-    /// The document of a container.
+    /// Reads the document of a container.
     ///
     /// # Errors
     /// [`Reason::NotFound`](crate::Reason) when there is none.
@@ -231,13 +231,13 @@ impl Client {
         self.send(Request::new(Method::DELETE, &route)).await.map(drop)
     }
 
-    /// A container to work with. Nothing is sent yet.
+    /// A handle to a container. Sends nothing yet.
     #[must_use]
     pub fn container(&self, db: &str, id: &str) -> Container {
         Container::new(self.clone(), db, id)
     }
 
-    /// Sends a request until it is answered, refused for good, or patience ends.
+    /// Sends a request until it succeeds, fails for good, or has no attempts left.
     pub(crate) async fn send(&self, request: Request) -> Result<Answer, ClientError> {
         let discover = self.0.options.discover_regions;
         let discover = discover.unwrap_or(!self.endpoint().is_loopback());
@@ -267,7 +267,7 @@ impl Client {
         }
     }
 
-    /// Waits before the next attempt, or gives the error back if there is none.
+    /// Waits before the next attempt, or returns the error if there is none.
     async fn pause(
         &self,
         attempts: &mut Attempts,

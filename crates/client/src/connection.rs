@@ -1,4 +1,4 @@
-//! HTTP and TLS: one request out, one answer in. Nothing here is tried twice.
+//! HTTP and TLS: sends one request and reads one response. Never retries, except once with a new identity token.
 
 use crate::client::Options;
 use crate::credential::Credential;
@@ -26,20 +26,20 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The version of the protocol the official SDKs of today speak.
+/// The protocol version of the current official SDKs.
 const API_VERSION: &str = "2020-07-15";
 const USER_AGENT: &str = concat!("headwater/", env!("CARGO_PKG_VERSION"));
-/// A page is at most 4 MiB of items, some servers send a little more; beyond this nobody is honest.
+/// The largest response body. Pages hold at most 4 MiB of items; some servers send slightly more.
 const BODY_BYTES_MAX: usize = 64 << 20;
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// The first byte of a TLS record that holds an alert.
 const TLS_ALERT: u8 = 21;
-/// How long the answer to a plain request may take that finds out whether a server speaks TLS.
+/// The time limit of the plain request that detects a TLS server.
 const ALERT_TIME: Duration = Duration::from_secs(3);
-/// Idle connections are closed before servers and load balancers do it.
+/// Closes idle connections before servers and load balancers do.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 
-/// An answer, whatever its status.
+/// A response of any status.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -64,12 +64,12 @@ impl Answer {
         self.number(headers::REQUEST_CHARGE).unwrap_or(0.0)
     }
 
-    /// When the server sent it, in seconds since 1970.
+    /// The server's `date` header, in seconds since 1970.
     pub(crate) fn date(&self) -> Option<u64> {
         parse_http_date(self.header(headers::DATE)?).ok()
     }
 
-    /// The error, if it is one. Nothing newer (304) is none.
+    /// The refusal, if the status is an error. 304 (nothing newer) is not an error.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         if self.status < 400 {
             return None;
@@ -84,7 +84,7 @@ impl Answer {
     }
 }
 
-/// The connections to one account.
+/// The connection pool of one account.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     http: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -119,7 +119,7 @@ impl Connection {
         Ok(Connection { http, credential, runtime, request_time, user_agent })
     }
 
-    /// Sends a request once. An error status is an answer, not an error.
+    /// Sends a request once. An error status is a response, not an error.
     pub(crate) async fn send(
         &self,
         endpoint: &Endpoint,
@@ -133,8 +133,8 @@ impl Connection {
         })
     }
 
-    /// Sends a request; one whose identity token is not accepted is sent again with a new one, once: a
-    /// token may be taken back before its end. Nothing was carried out then.
+    /// Sends a request. After a 401, gets a new identity token and sends the request once more: a token may be
+    /// revoked before it expires. A refused request has changed nothing.
     async fn authorized(
         &self,
         endpoint: &Endpoint,
@@ -179,7 +179,7 @@ impl Connection {
             message = message.header(*name, value);
         }
         let built = message.body(Full::new(request.body.clone()));
-        built.map_err(|error| ClientError::BadRequest(format!("the request has no form: {error}")))
+        built.map_err(|error| ClientError::BadRequest(format!("cannot build the request: {error}")))
     }
 
     async fn exchange(
@@ -197,7 +197,7 @@ impl Connection {
         Ok(Answer { status: parts.status.as_u16(), head: parts.headers, body })
     }
 
-    /// Why there was no answer.
+    /// Classifies a failed exchange.
     async fn explain(
         &self,
         endpoint: &Endpoint,
@@ -223,13 +223,13 @@ impl Connection {
     }
 }
 
-/// Whether the certificate of the server was refused.
+/// Whether the server's certificate was rejected.
 fn is_about_certificates(error: &(dyn Error + 'static)) -> bool {
     has_cause(error, |cause: &rustls::Error| matches!(cause, rustls::Error::InvalidCertificate(_)))
 }
 
-/// Whether one of the causes is an error of this type that passes the check. An error of the system skips the error
-/// inside it when it is asked for its source, hence the look inside.
+/// Whether one of the causes is an error of this type that passes the check. `io::Error::source` skips the error
+/// that it wraps, hence `get_ref`.
 fn has_cause<E: Error + 'static>(
     error: &(dyn Error + 'static),
     check: impl Fn(&E) -> bool,
@@ -248,7 +248,7 @@ fn has_cause<E: Error + 'static>(
     false
 }
 
-/// Whether a plain request is answered with an alert of TLS.
+/// Whether the server answers a plain HTTP request with a TLS alert.
 async fn speaks_tls(endpoint: &Endpoint, runtime: &Runtime) -> bool {
     let exchange = async {
         let mut stream = TcpStream::connect(endpoint.address()).await.ok()?;
@@ -259,19 +259,19 @@ async fn speaks_tls(endpoint: &Endpoint, runtime: &Runtime) -> bool {
     first == Some(TLS_ALERT)
 }
 
-/// Who asks: this library, and what it was told to say besides.
+/// The `user-agent` header: this library, then the suffix from the options.
 fn user_agent(suffix: Option<&str>) -> Result<HeaderValue, ClientError> {
     let whole = suffix.map_or_else(|| USER_AGENT.to_owned(), |more| format!("{USER_AGENT} {more}"));
-    let odd = |_| ClientError::BadRequest(format!("{whole:?} cannot stand in a user-agent"));
+    let odd = |_| ClientError::BadRequest(format!("{whole:?} is not a valid user-agent"));
     HeaderValue::from_str(&whole).map_err(odd)
 }
 
-/// The authorities of this machine, and those of a file.
+/// The TLS configuration with the machine's certificate authorities and those of a file.
 fn tls_config(authorities: Option<&Path>, needed: bool) -> Result<ClientConfig, ClientError> {
     let mut roots = RootCertStore::empty();
     if needed {
         let native = rustls_native_certs::load_native_certs();
-        // Some of a machine's certificates are odd; only all of them together being so matters.
+        // Machines often have some unreadable certificates; those are skipped.
         roots.add_parsable_certificates(native.certs);
     }
     if let Some(file) = authorities {

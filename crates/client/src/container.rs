@@ -1,7 +1,7 @@
-//! One container: its items, read and written one by one with etags as preconditions.
+//! A container: reads and writes of single items, with etags as preconditions.
 //!
-//! A container remembers how far its own writes went (the session token), so that a read after a write
-//! sees it in any region.
+//! A container keeps the session token of its latest request, so that a read after a write sees that write in
+//! any region.
 
 use crate::client::Client;
 use crate::connection::Answer;
@@ -17,7 +17,7 @@ use hyper::Method;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// A container to work with. Cheap to clone; clones share session and ranges.
+/// A handle to a container. Cheap to clone; clones share the session and the cached ranges.
 #[derive(Clone, Debug)]
 pub struct Container {
     client: Client,
@@ -32,15 +32,15 @@ struct State {
     ranges: Mutex<RangeCache>,
 }
 
-/// On what a write depends.
+/// A condition on the current version of the item.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Precondition {
-    /// Nothing.
+    /// No condition.
     #[default]
     None,
-    /// The item is at this etag.
+    /// The item has this etag.
     IfMatch(String),
-    /// The item is not at this etag; with `*`, there is none.
+    /// The item does not have this etag; with `*`, the item does not exist.
     IfNoneMatch(String),
 }
 
@@ -54,17 +54,17 @@ impl Precondition {
     }
 }
 
-/// An item as the server has it.
+/// An item as the server returned it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Stored {
-    /// The item; empty after a delete, or when only the etag was wanted.
+    /// The item; empty after a delete, or when only the etag was requested.
     pub body: Bytes,
-    /// Its etag, to make the next write depend on it.
+    /// The item's etag, for the precondition of the next write.
     pub etag: String,
-    /// Whether it was not there before.
+    /// Whether the write created the item.
     pub created: bool,
-    /// What it cost.
+    /// The request charge.
     pub charge: f64,
 }
 
@@ -79,7 +79,7 @@ impl Container {
         Container { client, state: Arc::new(state) }
     }
 
-    /// The database it is in.
+    /// The id of its database.
     #[must_use]
     pub fn database(&self) -> &str {
         &self.state.database
@@ -91,13 +91,13 @@ impl Container {
         &self.state.id
     }
 
-    /// The client it works with.
+    /// The client that sends its requests.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Its document: id, partition key, policies.
+    /// Reads its document: id, partition key, policies.
     ///
     /// # Errors
     /// [`Reason::NotFound`] when there is none.
@@ -105,7 +105,7 @@ impl Container {
         self.client.read_container(self.database(), self.id()).await
     }
 
-    /// Writes an item that must not be there yet.
+    /// Creates an item.
     ///
     /// # Errors
     /// [`Reason::AlreadyExists`] when its id or a unique key is taken.
@@ -118,7 +118,7 @@ impl Container {
         self.write(request, key, &Precondition::None).await
     }
 
-    /// Writes an item whether it is there or not.
+    /// Creates an item, or replaces it if it exists.
     ///
     /// # Errors
     /// [`Reason::PreconditionFailed`] when the precondition does not hold.
@@ -132,7 +132,7 @@ impl Container {
         self.write(request.header(headers::IS_UPSERT, "True"), key, precondition).await
     }
 
-    /// Writes an item that must be there.
+    /// Replaces an existing item.
     ///
     /// # Errors
     /// [`Reason::NotFound`] or [`Reason::PreconditionFailed`].
@@ -176,10 +176,10 @@ impl Container {
         self.write(request, key, precondition).await.map(drop)
     }
 
-    /// An item, or nothing if there is none.
+    /// Reads an item; `None` if it does not exist.
     ///
     /// # Errors
-    /// When its container is not there, or the server refuses.
+    /// When the container does not exist, or the server refuses.
     pub async fn read(&self, key: &PartitionKey, id: &str) -> Result<Option<Stored>, ClientError> {
         let request = Request::new(Method::GET, &self.item_route(id));
         let request = self.with_session(request.header(headers::PARTITION_KEY, key));
@@ -205,7 +205,7 @@ impl Container {
         Route::Item { db, coll, id: id.to_owned() }
     }
 
-    /// Sends a request, and remembers how far the partition that answered has come.
+    /// Sends a request and records the session token of the response.
     pub(crate) async fn send(&self, request: Request) -> Result<Answer, ClientError> {
         let sent = self.client.send(request).await;
         match &sent {
@@ -220,7 +220,7 @@ impl Container {
                     self.ranges_cache().lock().forget();
                     *self.state.session.lock() = None;
                 }
-                // Still behind after all attempts: the container is not the one we wrote to.
+                // Still behind after all attempts: the container was replaced, so the token is void.
                 Some(Reason::SessionBehind) => *self.state.session.lock() = None,
                 _ => {}
             },
@@ -232,7 +232,7 @@ impl Container {
         let mut session = self.state.session.lock();
         let merged = session.as_mut().map(|known| known.merge(&token));
         if !matches!(merged, Some(Ok(()))) {
-            // The first one, or one of another set of regions: then the newer one counts.
+            // The first token, or one from another set of regions: the newer one wins.
             *session = Some(token);
         }
     }

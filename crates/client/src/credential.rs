@@ -1,25 +1,25 @@
-//! What a request proves itself with.
+//! Credentials that authorize requests.
 
 use crate::token::{Token, TokenSource, Tokens};
 use headwater_protocol::auth::{BadKey, EMULATOR_KEY, Key, Signable, format_http_date, sign};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::fmt;
 
-/// What a request proves itself with. Never printed.
+/// A credential that authorizes requests. Never printed.
 #[derive(Clone)]
 pub enum Credential {
-    /// An account key: every request is signed with it.
+    /// An account key, which signs every request.
     Key(Key),
-    /// A resource token, as a permission returns it.
+    /// A resource token, as a permission contains it.
     ResourceToken(String),
-    /// An identity token (a JWT), good for as long as it is.
+    /// An identity token (a JWT), used as long as it is valid.
     Identity(String),
-    /// Identity tokens, asked for again before they end.
+    /// Identity tokens that are renewed before they expire.
     Tokens(Tokens),
 }
 
 impl Credential {
-    /// A key as it stands in connection strings.
+    /// Reads a key as connection strings contain it.
     ///
     /// # Errors
     /// When the text is not base64.
@@ -27,7 +27,7 @@ impl Credential {
         Key::from_base64(text.trim()).map(Credential::Key)
     }
 
-    /// The key every emulator has. Known to everybody, so it proves nothing beyond one machine.
+    /// The well-known key of every emulator. It is public, so it protects nothing beyond one machine.
     ///
     /// # Errors
     /// Never in practice: the key is well-formed.
@@ -35,14 +35,14 @@ impl Credential {
         Credential::key(EMULATOR_KEY)
     }
 
-    /// Identity tokens from a source, each used until shortly before it ends.
+    /// Identity tokens from a source, each used until shortly before it expires.
     #[must_use]
     pub fn source(source: impl TokenSource) -> Credential {
         Credential::Tokens(Tokens::new(source))
     }
 
-    /// The two headers of a request: the token and the date it is signed with. `token` is what a source
-    /// gave for it, if there is one.
+    /// The two headers of a request: the token and the date it is signed with. `token` is the one from a token
+    /// source, if the credential has one.
     pub(crate) fn headers(
         &self,
         verb: &str,

@@ -1,13 +1,13 @@
-//! Where a server listens: scheme, host and port, and nothing behind them.
+//! The address of a server: scheme, host and port, without a path.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The longest host name there is.
+/// The longest possible host name.
 const HOST_BYTES_MAX: usize = 255;
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     tls: bool,
@@ -19,34 +19,34 @@ pub struct Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadEndpoint {
-    /// Another scheme, or none.
-    #[error("{0:?} has no scheme we speak; write http://host:port or https://host:port")]
+    /// The scheme is missing or not supported.
+    #[error("{0:?} has no supported scheme; write http://host:port or https://host:port")]
     Scheme(String),
-    /// Not a host with a port.
+    /// The host is missing or malformed.
     #[error("{0:?} names no host; write http://host:port or https://host:port")]
     Host(String),
-    /// A port that is none.
+    /// The port is not valid.
     #[error("{0:?} has a port that is not a number from 1 to 65535")]
     Port(String),
-    /// More than an endpoint.
-    #[error("{0:?} goes on behind the host; leave that out")]
+    /// The text continues after the port.
+    #[error("{0:?} continues after the host and port; remove the rest")]
     Path(String),
 }
 
 impl Endpoint {
-    /// Without TLS.
+    /// An endpoint without TLS.
     #[must_use]
     pub fn http(host: &str, port: u16) -> Endpoint {
         Endpoint { tls: false, host: host.to_owned(), port }
     }
 
-    /// With TLS.
+    /// An endpoint with TLS.
     #[must_use]
     pub fn https(host: &str, port: u16) -> Endpoint {
         Endpoint { tls: true, host: host.to_owned(), port }
     }
 
-    /// Whether it is on this very machine.
+    /// Whether it is on this machine.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         let bare = self.host.trim_matches(['[', ']']);
@@ -60,7 +60,7 @@ impl Endpoint {
         self.tls
     }
 
-    /// The host, an IPv6 address in its brackets.
+    /// The host; an IPv6 address is in brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host

@@ -1,17 +1,17 @@
-//! Tokens of Entra ID, from whatever credential the official Azure crates have.
+//! Entra ID tokens, from any credential of the official Azure crates.
 //!
-//! `azure_identity` knows client secrets, certificates, managed and workload identities and the developer's
-//! own login; here one of them becomes a [`TokenSource`]. Nothing of it is known elsewhere.
+//! `azure_identity` supports client secrets, certificates, managed and workload identities and the developer's
+//! own login. This module turns one of them into a [`TokenSource`]; no other module uses those crates.
 
 use crate::token::{Token, TokenError, TokenSource};
 use azure_core::credentials::TokenCredential;
 use headwater_runtime::BoxFuture;
 use std::sync::Arc;
 
-/// What a token must be for: any account of Cosmos DB.
+/// The token scope for any Cosmos DB account.
 const SCOPE: &str = "https://cosmos.azure.com/.default";
 
-/// An identity of Entra ID as a source of tokens: `Credential::source(Entra::new(…))`.
+/// An Entra ID identity as a source of tokens: `Credential::source(Entra::new(…))`.
 #[derive(Clone, Debug)]
 pub struct Entra {
     credential: Arc<dyn TokenCredential>,
@@ -19,13 +19,13 @@ pub struct Entra {
 }
 
 impl Entra {
-    /// Asks this credential, such as one of `azure_identity`.
+    /// Creates a source from this credential, such as one of `azure_identity`.
     #[must_use]
     pub fn new(credential: Arc<dyn TokenCredential>) -> Entra {
         Entra { credential, scope: SCOPE.to_owned() }
     }
 
-    /// For another scope: sovereign clouds have their own.
+    /// Sets another scope: sovereign clouds have their own.
     #[must_use]
     pub fn scope(self, scope: impl Into<String>) -> Entra {
         Entra { scope: scope.into(), ..self }

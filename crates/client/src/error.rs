@@ -1,6 +1,6 @@
-//! Why something did not happen, and what to do about it.
+//! Errors of the client, why the server refused, and what the caller can do.
 //!
-//! Callers match on a [`Reason`] or ask for the [`Remedy`]; status numbers stay inside.
+//! Callers match on a [`Reason`] or read the [`Remedy`]; status numbers stay internal.
 
 use crate::endpoint::Endpoint;
 use serde::Deserialize;
@@ -12,157 +12,157 @@ const MESSAGE_CHARS_MAX: usize = 400;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why something did not happen.
+/// Errors returned by the client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// No connection.
+    /// No connection could be made.
     #[error("cannot reach {endpoint}; is the server running, and is the address right?")]
     Unreachable {
-        /// Who was asked.
+        /// The endpoint.
         endpoint: String,
-        /// What the network said.
+        /// The network error.
         source: Source,
     },
-    /// A connection, but not to somebody we trust.
+    /// The server's certificate is not trusted.
     #[error(
         "{endpoint} shows a certificate that is not trusted here; trust its authority (see \
          `headwater trust`), name its file, or use plain http on this machine"
     )]
     Untrusted {
-        /// Who was asked.
+        /// The endpoint.
         endpoint: String,
-        /// What TLS said.
+        /// The TLS error.
         source: Source,
     },
-    /// A server that speaks plain HTTP was addressed by https, or one that speaks TLS by http.
+    /// The endpoint speaks plain HTTP but was addressed with https, or the other way round.
     #[error("{} speaks {}; use {right}", right.address(), if right.is_tls() { "TLS" } else { "plain HTTP" })]
     WrongScheme {
         /// The endpoint with the scheme that the server speaks.
         right: Endpoint,
     },
-    /// The connection ended in the middle. A write may or may not have happened.
+    /// The connection broke before the response was complete. A write may or may not have happened.
     #[error("the connection to {endpoint} broke; read the item to see whether a write arrived")]
     Broken {
-        /// Who was asked.
+        /// The endpoint.
         endpoint: String,
-        /// What the network said.
+        /// The network error.
         source: Source,
     },
-    /// No answer in time. A write may or may not have happened.
+    /// No response in time. A write may or may not have happened.
     #[error("{endpoint} did not answer within {} s; it may be overloaded", after.as_secs())]
     TimedOut {
-        /// Who was asked.
+        /// The endpoint.
         endpoint: String,
-        /// How long we waited.
+        /// The time limit.
         after: Duration,
     },
-    /// An answer that says no.
+    /// The server refused the request.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// An answer we do not understand.
-    #[error("{endpoint} answered in a way no Cosmos DB server does: {what}; check the address")]
+    /// The response is not one of this protocol.
+    #[error("{endpoint} sent a response that is not one of Cosmos DB: {what}; check the address")]
     BadAnswer {
-        /// Who was asked.
+        /// The endpoint.
         endpoint: String,
-        /// What is wrong with it.
+        /// What is wrong with the response.
         what: String,
     },
-    /// The request cannot be made.
+    /// The request cannot be built.
     #[error("{0}")]
     BadRequest(String),
-    /// No identity token to send it with.
+    /// No identity token could be obtained.
     #[error(
-        "there is no identity token to ask with: {0}; check the identity, and that it can be reached"
+        "cannot get an identity token: {0}; check the identity, and that its provider can be reached"
     )]
     NoToken(#[source] Source),
-    /// The authorities to trust cannot be read.
+    /// The certificate authorities to trust cannot be read.
     #[error("cannot read the authorities to trust from {file}; give a PEM file")]
     Authorities {
-        /// The file, or where they were looked for.
+        /// The file, or the place that was searched.
         file: String,
-        /// What went wrong.
+        /// The cause.
         source: Source,
     },
 }
 
-/// What to do next.
+/// What the caller can do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// The request is wrong, and stays wrong.
+    /// Correct the request; sending it again cannot succeed.
     FixRequest,
-    /// The address, the key or the certificate is wrong.
+    /// Correct the address, the key or the trusted certificates.
     FixSettings,
-    /// Read the item again: it is not what was expected.
+    /// Read the item again: it differs from what the request expected.
     RereadItem,
     /// Read the list of ranges again.
     RefreshRanges,
-    /// Create what is missing, or look up its new name.
+    /// Create the missing database or container, or look up its new name.
     CreateOwner,
-    /// Try again later; this client already did for a while.
+    /// Try again later; the client has already used up its retries.
     RetryLater,
 }
 
-/// An answer that says no.
+/// An error response of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What kind of no.
+    /// Why the server rejected the request.
     pub reason: Reason,
-    /// What the server says about it.
+    /// The server's message.
     pub message: String,
-    /// The id of the request, for the server's operator.
+    /// The activity id of the request, for the server's operator.
     pub activity: Option<String>,
-    /// When the server would like to be asked again.
+    /// The delay before a retry that the server asked for.
     pub retry_after: Option<Duration>,
-    /// The oldest position that is kept, where the position asked for is older.
+    /// The oldest position that is retained, if the requested position is older.
     pub oldest: Option<String>,
 }
 
-/// What kind of no.
+/// Why the server rejected the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Malformed, or not allowed.
+    /// The request is malformed or not allowed.
     BadRequest,
-    /// The partition key given is not the item's.
+    /// The partition key of the request is not the item's.
     PartitionKeyMismatch,
-    /// The query needs to be planned and merged by the client.
+    /// The client must plan the query and merge its results.
     QueryNeedsPlan,
-    /// The key is not accepted, or the clocks differ.
+    /// The credential is not accepted, or the clocks differ too much.
     Unauthorized,
-    /// The caller may not do this.
+    /// The caller has no permission for this.
     Forbidden,
-    /// The region does not write, or is no region of the account any more.
+    /// The region does not accept writes, or has left the account.
     WrongRegion,
-    /// The item, database or container is not there.
+    /// The item, database or container does not exist.
     NotFound,
-    /// The database or container it would be in is not there.
+    /// The parent database or container does not exist.
     OwnerNotFound,
-    /// The server has not seen what this client has seen.
+    /// The server has not yet reached this client's session token.
     SessionBehind,
-    /// The container was made anew under the same name.
+    /// The container was deleted and created again under the same name.
     ContainerReplaced,
-    /// The id, or a unique key, is taken.
+    /// The id or a unique key is taken.
     AlreadyExists,
     /// The range was split or merged.
     RangeGone,
-    /// The item is not at the etag, or a condition does not hold.
+    /// The item has another etag, or a condition does not hold.
     PreconditionFailed,
-    /// More bytes than allowed.
+    /// The request or the item is too large.
     TooLarge,
-    /// Not done because another operation of the batch failed.
+    /// Not executed because another operation of the batch failed.
     FailedDependency,
-    /// More than the provisioned throughput.
+    /// The request exceeds the provisioned throughput.
     Throttled,
-    /// Clashed with another write.
+    /// The write conflicts with a concurrent one.
     Clashed,
-    /// The server took too long by itself.
+    /// The server exceeded its own time limit.
     ServerTimeout,
-    /// Not ready, too busy or shutting down.
+    /// The server is not ready, too busy or shutting down.
     Unavailable,
-    /// The server's fault.
+    /// An internal error of the server.
     ServerFault,
-    /// A status we have no name for.
+    /// A status without a name here.
     Other(u16),
 }
 
@@ -217,7 +217,7 @@ impl Reason {
         }
     }
 
-    /// Said in place of the server's own words, where those are for somebody who writes clients.
+    /// Our own message for reasons where the server's text addresses authors of clients.
     fn advice(self) -> Option<&'static str> {
         match self {
             Reason::Unauthorized => Some("the server does not accept the key; use this account's"),
@@ -239,7 +239,7 @@ impl Refusal {
         if message.is_empty() {
             message = String::from_utf8_lossy(&body[..body.len().min(MESSAGE_CHARS_MAX)]).into();
         }
-        // The id of the request has a field of its own.
+        // The activity id has its own field.
         let said = message.split("ActivityId:").next().unwrap_or_default();
         let words: Vec<&str> = said.split_whitespace().collect();
         let message = words.join(" ").chars().take(MESSAGE_CHARS_MAX).collect();
@@ -247,7 +247,7 @@ impl Refusal {
     }
 }
 
-/// One line, whatever the server wrote.
+/// Prints one line, however many the server's message has.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(advice) = self.reason.advice() {
@@ -263,7 +263,7 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 impl ClientError {
-    /// What to do next. A new kind does not compile until it has an answer.
+    /// What the caller can do next.
     #[must_use]
     pub fn remedy(&self) -> Remedy {
         match self {
@@ -280,7 +280,7 @@ impl ClientError {
         }
     }
 
-    /// Why the server said no, if it was the server who did.
+    /// Why the server refused, if the error is a refusal.
     #[must_use]
     pub fn reason(&self) -> Option<Reason> {
         match self {
@@ -289,7 +289,7 @@ impl ClientError {
         }
     }
 
-    /// The oldest position of a feed that is kept, if the server refused an older one.
+    /// The oldest retained position of a feed, if the server refused an older one.
     #[must_use]
     pub fn oldest_position(&self) -> Option<&str> {
         match self {
@@ -298,7 +298,7 @@ impl ClientError {
         }
     }
 
-    /// Whether what was asked for is not there, or its container or database is not.
+    /// Whether the resource, or its parent, does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self.reason(), Some(Reason::NotFound | Reason::OwnerNotFound))
@@ -310,19 +310,19 @@ impl ClientError {
         self.reason() == Some(Reason::RangeGone)
     }
 
-    /// Whether somebody else changed the item meanwhile.
+    /// Whether the item was changed concurrently.
     #[must_use]
     pub fn is_precondition_failed(&self) -> bool {
         self.reason() == Some(Reason::PreconditionFailed)
     }
 
-    /// Whether the id, or a unique key, is taken.
+    /// Whether the id or a unique key is taken.
     #[must_use]
     pub fn is_already_exists(&self) -> bool {
         self.reason() == Some(Reason::AlreadyExists)
     }
 
-    /// Whether waiting may help.
+    /// Whether a later retry may succeed.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         self.remedy() == Remedy::RetryLater
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
     use headwater_protocol::error::Code;
 
-    /// Every code our own server uses has a name here.
+    /// Every code of our own server maps to a named reason.
     #[test]
     fn every_code_of_the_protocol_has_a_reason() {
         for code in Code::ALL {

@@ -1,4 +1,4 @@
-//! One page of a change feed, after a raw etag.
+//! Reads one page of a change feed, after a raw etag.
 
 use crate::container::Container;
 use crate::error::ClientError;
@@ -10,36 +10,36 @@ use headwater_protocol::headers;
 use hyper::Method;
 use std::time::Duration;
 
-/// The form of all-versions changes the official SDKs ask for.
+/// The wire format that the official SDKs request for all versions.
 const WIRE_FORMAT: &str = "2021-09-15";
 
-/// Where to begin.
+/// Where a feed read starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeedFrom {
-    /// With the oldest change there is; of all versions, with the oldest that is kept.
+    /// At the oldest change; for all versions, the oldest one retained.
     Beginning,
-    /// With the next change from now on.
+    /// At the first change after the request.
     Now,
-    /// With the first change after this moment, to the second.
+    /// At the first change after this time, with a resolution of one second.
     Time(Timestamp),
-    /// Behind this etag, given as the server gave it.
+    /// After this etag, unchanged from an earlier page.
     After(String),
 }
 
-/// Of what.
+/// The part of a container that a feed read covers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeedScope {
     /// One partition.
     Range(PartitionId),
-    /// A part of one partition, by hashes.
+    /// A part of one partition, as a range of hashes.
     Part(PartitionId, KeyRange),
     /// One partition key.
     Key(PartitionKey),
-    /// The whole container at once. Headwater only; Azure wants ranges.
+    /// The whole container. Headwater only; Azure requires ranges.
     Container,
 }
 
-/// A request for one page.
+/// A request for one page of a change feed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeedRead {
     mode: FeedMode,
@@ -52,13 +52,13 @@ pub struct FeedRead {
     session: Option<String>,
 }
 
-/// What a server leaves out of a feed before it sends it, in its own words. Headwater only; Azure sends
-/// everything.
+/// A server-side filter of a feed, in the server's syntax. Headwater only; Azure ignores it and sends every
+/// change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeedFilter {
-    /// Only changes of items that meet this condition, such as `c.total > 100`.
+    /// Only changes of items that satisfy this condition, such as `c.total > 100`.
     pub condition: Option<String>,
-    /// Only these parts of items, such as `c.id, c.total`.
+    /// Only these properties of items, such as `c.id, c.total`.
     pub columns: Option<String>,
     /// Only these kinds of change: `create,replace,delete`.
     pub kinds: Option<String>,
@@ -67,7 +67,7 @@ pub struct FeedFilter {
 }
 
 impl FeedRead {
-    /// The latest versions, from here on.
+    /// Reads the latest versions, starting at `from`.
     #[must_use]
     pub fn new(scope: FeedScope, from: FeedFrom) -> FeedRead {
         let mode = FeedMode::LatestVersion;
@@ -76,51 +76,50 @@ impl FeedRead {
         FeedRead { mode, from, scope, items, wait: Duration::ZERO, filter, container, session }
     }
 
-    /// The same from somewhere else on.
+    /// Sets another start.
     #[must_use]
     pub fn starting(self, from: FeedFrom) -> FeedRead {
         FeedRead { from, ..self }
     }
 
-    /// Latest versions, or all of them with deletes.
+    /// Selects the mode: latest versions, or all versions with deletes.
     #[must_use]
     pub fn mode(self, mode: FeedMode) -> FeedRead {
         FeedRead { mode, ..self }
     }
 
-    /// At most so many changes, unless one transaction has more.
+    /// Limits the number of changes per page; a larger transaction exceeds it.
     #[must_use]
     pub fn items(self, items: u32) -> FeedRead {
         FeedRead { items: Some(items), ..self }
     }
 
-    /// How long the server may wait for a change when there is none, in whole seconds. Azure does not.
+    /// How long the server may wait for a change when there is none, in whole seconds. Azure does not wait.
     #[must_use]
     pub fn wait(self, wait: Duration) -> FeedRead {
         FeedRead { wait, ..self }
     }
 
-    /// Waits this long, unless it says how long.
+    /// Sets the wait if the request has none.
     pub(crate) fn waiting(self, unless_said: Duration) -> FeedRead {
         let wait = if self.wait.is_zero() { unless_said } else { self.wait };
         self.wait(wait)
     }
 
-    /// Only what a filter lets through.
+    /// Adds a server-side filter.
     #[must_use]
     pub fn filter(self, filter: FeedFilter) -> FeedRead {
         FeedRead { filter, ..self }
     }
 
-    /// Only if the container has this resource id: one made anew under the same name is refused with
-    /// [`Reason::ContainerReplaced`](crate::Reason).
+    /// Requires the container to have this resource id. One created again under the same name is refused with
     #[must_use]
     pub fn of_container(self, rid: String) -> FeedRead {
         FeedRead { container: Some(rid), ..self }
     }
 
-    /// Only from a replica that has come as far as this session token says. A feed goes by its position and
-    /// needs none, unless somebody was told of a write elsewhere and expects to see it.
+    /// Requires a replica that has reached this session token. A feed follows its position and needs no token,
+    /// unless the caller must see a write that it knows of from elsewhere.
     #[must_use]
     pub fn session_token(self, token: String) -> FeedRead {
         FeedRead { session: Some(token), ..self }
@@ -174,7 +173,7 @@ impl FeedRead {
     }
 }
 
-/// A header is one line; between words of a query any white space is the same.
+/// Replaces line breaks and tabs: a header is one line, and a query treats all white space alike.
 fn one_line(text: &str) -> String {
     text.replace(['\n', '\r', '\t'], " ")
 }
@@ -183,17 +182,17 @@ fn one_line(text: &str) -> String {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct FeedPage {
-    /// The changes: items in the latest-version mode, envelopes in the other. Empty when nothing is new.
+    /// The changes: items in latest-version mode, envelopes in all-versions mode. Empty when nothing is new.
     pub changes: Vec<Bytes>,
-    /// Nothing is behind this page. With a filter a page can be empty without being the last.
+    /// Whether nothing follows this page. With a filter, an empty page need not be the last.
     pub is_end: bool,
-    /// Asks for what comes behind this page. Also there when nothing is new.
+    /// The position after this page. Also present when nothing is new.
     pub etag: String,
-    /// The newest position of the partition that answered, if it was one.
+    /// The newest LSN of the partition, if a single one answered.
     pub lsn: Option<Lsn>,
-    /// What it cost.
+    /// The request charge.
     pub charge: f64,
-    /// What the server calls this request; its operators can find it by that.
+    /// The activity id of the request, for the server's operator.
     pub activity: Option<String>,
 }
 
@@ -202,9 +201,9 @@ impl Container {
     ///
     /// # Errors
     /// [`Reason::RangeGone`](crate::Reason) when the range was split or merged: list the ranges again; the
-    /// children go on at the parent's etag.
+    /// children continue at the parent's etag.
     pub async fn read_feed(&self, read: &FeedRead) -> Result<FeedPage, ClientError> {
-        // No session token of ours: a feed goes by its position, and never shows what is not there yet.
+        // No session token: a feed follows its position and never shows a change before it exists.
         let answer = self.send(read.request(self)).await?;
         let etag = answer.etag();
         let etag = etag.ok_or_else(|| self.client().bad_answer("a page without an etag"))?;

@@ -1,14 +1,14 @@
 //! A small client for Headwater and Azure Cosmos DB (NoSQL), made for change feeds.
 //!
 //! ```text
-//! client      who is asked, with which key; the account, databases and containers
+//! client      the account, its databases and containers; the address and credential for requests
 //! container   items, with etags as preconditions; queries, lists, batches
-//! ranges      which ranges a container has; splitting and merging them (Headwater only)
-//! feed        one page of changes after a raw etag, in both modes, waiting if nothing is new
-//! stream      page after page of it
-//! backup      the files of a whole account at one moment (Headwater only)
-//! retry       what is tried again, after how long, how often: a pure decision
-//! connection  HTTP and TLS, and nothing above it knows of either
+//! ranges      lists the ranges of a container; splits and merges them (Headwater only)
+//! feed        one page of changes after a raw etag, in both modes; can wait for new changes
+//! stream      the change feed as a stream of pages
+//! backup      the files of a whole account at one point in time (Headwater only)
+//! retry       what to retry, after what delay, how often: a pure decision
+//! connection  HTTP and TLS; nothing above it uses either
 //! ```
 //!
 //! Items and changes are bytes, exactly as the server sent them: numbers keep their text and properties
@@ -30,14 +30,14 @@
 //!     for change in &page.changes {
 //!         println!("{}", String::from_utf8_lossy(change));
 //!     }
-//!     println!("to go on from here: {}", page.etag);
+//!     println!("resume from here: {}", page.etag);
 //! }
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Time, chance and tasks come from a [`Runtime`](headwater_runtime::Runtime). This crate keeps nothing
-//! on disk, knows no environment variable, and never prints a key.
+//! Time, randomness and tasks come from a [`Runtime`](headwater_runtime::Runtime). This crate keeps nothing
+//! on disk, reads no environment variable, and never prints a key.
 
 mod backup;
 mod batch;

@@ -1,4 +1,4 @@
-//! Lists and queries, page by page, every entry as the bytes that came.
+//! Lists and queries, page by page; every entry is the bytes that the server sent.
 
 use crate::client::Client;
 use crate::connection::Answer;
@@ -15,12 +15,12 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// Which page of a list.
+/// Which page of a list to read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PageRequest {
-    /// The continuation of the page before.
+    /// The continuation of the previous page.
     pub continuation: Option<String>,
-    /// At most so many entries; the server may return fewer.
+    /// The most entries of the page; the server may return fewer.
     pub items: Option<u32>,
     /// Only items of this partition key.
     pub partition_key: Option<PartitionKey>,
@@ -39,17 +39,17 @@ impl PageRequest {
     }
 }
 
-/// A page of a list or of the results of a query.
+/// A page of a list or of query results.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Page {
-    /// Documents, or whatever a query selects, as JSON.
+    /// Documents, or the values that a query selects, as JSON.
     pub entries: Vec<Bytes>,
-    /// Asks for the next page; nothing after the last.
+    /// Continues at the next page; `None` on the last.
     pub continuation: Option<String>,
-    /// What it cost.
+    /// The request charge.
     pub charge: f64,
-    /// When the server answered, by its own clock, in seconds since 1970.
+    /// The time of the response by the server's clock, in seconds since 1970.
     pub date: Option<u64>,
 }
 
@@ -61,13 +61,13 @@ pub struct Query {
 }
 
 impl Query {
-    /// A query in the SQL of Cosmos DB.
+    /// Creates a query in the SQL of Cosmos DB.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Query {
         Query { text: text.into(), parameters: Vec::new() }
     }
 
-    /// Gives a parameter its value; the name starts with `@`.
+    /// Adds a parameter; its name starts with `@`.
     #[must_use]
     pub fn parameter(mut self, name: &str, value: impl Into<serde_json::Value>) -> Query {
         self.parameters.push((name.to_owned(), value.into()));
@@ -84,10 +84,10 @@ impl Query {
 }
 
 impl Container {
-    /// A page of all items, in an order that stays the same.
+    /// Reads a page of all items, in a stable order.
     ///
     /// # Errors
-    /// [`Reason::RangeGone`](crate::Reason) when the range asked for was split or merged.
+    /// [`Reason::RangeGone`](crate::Reason) when the requested range was split or merged.
     pub async fn list(&self, page: &PageRequest) -> Result<Page, ClientError> {
         let request = page.apply(Request::new(Method::GET, &self.items_route()));
         let request = self.with_session(request);
@@ -95,11 +95,11 @@ impl Container {
         crate::list::page(self.client(), answer)
     }
 
-    /// A page of the results of a query. Without a partition key or range it reads all partitions.
+    /// Reads a page of query results. Without a partition key or range it covers all partitions.
     ///
     /// # Errors
-    /// [`Reason::QueryNeedsPlan`](crate::Reason) when only a client that merges can run it; ask range by
-    /// range then.
+    /// [`Reason::QueryNeedsPlan`](crate::Reason) when the client must merge the results; query range by range
+    /// then.
     pub async fn query(&self, query: &Query, page: &PageRequest) -> Result<Page, ClientError> {
         let mut request = Request::new(Method::POST, &self.items_route());
         request.reads = true;
@@ -128,16 +128,16 @@ pub(crate) fn page(client: &Client, answer: Answer) -> Result<Page, ClientError>
     })
 }
 
-/// The entries of a list, each a slice of the body: whatever array is in it that is not about it.
+/// The entries of a list, each a slice of the body: found in the first property not named `_…`.
 pub(crate) fn entries(body: &Bytes) -> Result<Vec<Bytes>, String> {
     let list: List<'_> =
-        serde_json::from_slice(body).map_err(|error| format!("a list that is none ({error})"))?;
+        serde_json::from_slice(body).map_err(|error| format!("the list is malformed ({error})"))?;
     Ok(list.0.iter().map(|entry| body.slice_ref(entry.get().as_bytes())).collect())
 }
 
 struct List<'a>(Vec<&'a RawValue>);
 
-/// The property that holds the entries has the name of their type, so it is found by what it is not.
+/// The name of the property with the entries depends on their type. All others begin with `_` or follow it.
 impl<'de> Deserialize<'de> for List<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<List<'de>, D::Error> {
         struct Properties;

@@ -1,7 +1,7 @@
-//! The ranges of a container: which there are, and on a Headwater server how to split and merge them.
+//! The ranges of a container: lists them, and on a Headwater server splits and merges them.
 //!
-//! The list is itself a change feed: it is read until the server has nothing newer to say. It is kept
-//! until somebody is told that a range is gone.
+//! The list is itself a change feed, read until the server has nothing newer. It is cached until a request
+//! fails because a range is gone.
 
 use crate::container::Container;
 use crate::error::ClientError;
@@ -15,32 +15,32 @@ use hyper::Method;
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// A server that always has something newer to say about ranges is broken.
+/// The most pages of one list; a server that sends more is broken.
 const PAGES_MAX: usize = 1000;
 
-/// A range of hashed partition keys, kept by one partition.
+/// A range of hashed partition keys, stored by one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The partition that keeps it.
+    /// The partition that stores it.
     pub id: PartitionId,
-    /// The hashes in it.
+    /// The range of hashes.
     pub keys: KeyRange,
     /// The partitions it came from, if it was split or merged.
     pub parents: Vec<PartitionId>,
 }
 
-/// A range with how much was written to it.
+/// A partition: its range, position and size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
     /// The range.
     pub range: Range,
-    /// The newest position in its log.
+    /// The newest position of its log.
     pub lsn: Lsn,
-    /// Bytes of its live items, where the server says so.
+    /// Bytes of its live items, if the server reports them.
     pub live_bytes: Option<u64>,
 }
 
-/// The ranges as they were last known.
+/// The ranges as last read.
 #[derive(Debug, Default)]
 pub(crate) struct RangeCache(Option<Arc<[Range]>>);
 
@@ -81,10 +81,10 @@ impl Document {
 }
 
 impl Container {
-    /// The ranges there are, in ascending order; asked for once and then remembered.
+    /// The ranges in ascending order; read once, then cached.
     ///
     /// # Errors
-    /// When the container is not there, or the server refuses.
+    /// When the container does not exist, or the server refuses.
     pub async fn ranges(&self) -> Result<Arc<[Range]>, ClientError> {
         let known = self.ranges_cache().lock().0.clone();
         match known {
@@ -93,10 +93,10 @@ impl Container {
         }
     }
 
-    /// The ranges there are now.
+    /// Reads the current ranges and updates the cache.
     ///
     /// # Errors
-    /// When the container is not there, or the server refuses.
+    /// When the container does not exist, or the server refuses.
     pub async fn refresh_ranges(&self) -> Result<Arc<[Range]>, ClientError> {
         let route = Route::PkRanges { db: self.database().to_owned(), coll: self.id().to_owned() };
         let mut found: Vec<Range> = Vec::new();
@@ -130,10 +130,10 @@ impl Container {
         self.reshape(Method::GET, "", Bytes::new()).await
     }
 
-    /// Splits a range, in the middle or at a given hash; returns its children. Headwater only.
+    /// Splits a range in the middle or at a given hash and returns its children. Headwater only.
     ///
     /// # Errors
-    /// When there is no such range, or nothing to split.
+    /// When the range does not exist or cannot be split.
     pub async fn split(
         &self,
         range: PartitionId,
@@ -144,10 +144,10 @@ impl Container {
         self.reshape(Method::POST, "/split", body.into()).await
     }
 
-    /// Merges two ranges that lie side by side; returns their child. Headwater only.
+    /// Merges two adjacent ranges and returns their child. Headwater only.
     ///
     /// # Errors
-    /// When there are no such ranges, or they are not neighbours.
+    /// When one of the ranges does not exist, or they are not adjacent.
     pub async fn merge(
         &self,
         one: PartitionId,
@@ -177,7 +177,7 @@ impl Container {
     }
 }
 
-/// A list read while a range splits may hold the range and its children: the children count.
+/// Removes parents: a list read during a split may hold a range and its children.
 fn without_parents(mut ranges: Vec<Range>) -> Vec<Range> {
     let gone: Vec<PartitionId> =
         ranges.iter().flat_map(|range| range.parents.iter().copied()).collect();

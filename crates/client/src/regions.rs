@@ -1,24 +1,24 @@
-//! The account document, and which of its regions is asked.
+//! The account document, and the choice of a region for each request.
 //!
-//! Before the account was read, the endpoint the user gave is the only one. Afterwards reads go to the
-//! first preferred region the account has, writes to the first that writes. A region that cannot be
-//! reached is passed over until the next one fails too.
+//! Until the account is read, all requests go to the configured endpoint. Afterwards reads go to the first
+//! preferred region of the account, and writes to the first writable one. A region that cannot be reached is
+//! skipped until the next one fails too.
 
 use crate::endpoint::Endpoint;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-/// What an account says about itself.
+/// The account document: name, regions and consistency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AccountInfo {
-    /// Its name.
+    /// The account's name.
     pub id: String,
-    /// Where it is written.
+    /// Regions that accept writes.
     pub writable: Vec<Region>,
-    /// Where it is read.
+    /// Regions that serve reads.
     pub readable: Vec<Region>,
-    /// The consistency a client gets without asking for another.
+    /// The default consistency.
     pub consistency: String,
 }
 
@@ -27,7 +27,7 @@ pub struct AccountInfo {
 pub struct Region {
     /// Its name, such as `West Europe`.
     pub name: String,
-    /// Where it listens.
+    /// The region's address.
     pub endpoint: Endpoint,
 }
 
@@ -60,7 +60,7 @@ struct Policy {
 impl AccountInfo {
     pub(crate) fn parse(body: &[u8]) -> Result<AccountInfo, String> {
         let document: Document = serde_json::from_slice(body)
-            .map_err(|error| format!("its account document is not one ({error})"))?;
+            .map_err(|error| format!("the account document is malformed ({error})"))?;
         let regions = |locations: Vec<Location>| {
             let parsed = locations.into_iter().map(|location| {
                 let endpoint = location.database_account_endpoint.parse();
@@ -78,7 +78,7 @@ impl AccountInfo {
     }
 }
 
-/// Whom to ask.
+/// Chooses the endpoint of each request.
 #[derive(Debug)]
 pub(crate) struct Routing {
     given: Endpoint,
@@ -88,7 +88,7 @@ pub(crate) struct Routing {
 #[derive(Debug, Default)]
 struct State {
     is_known: bool,
-    /// In the order of preference; the current one is `at % len`.
+    /// In order of preference; the current one is `at % len`.
     reads: Vec<Endpoint>,
     writes: Vec<Endpoint>,
     reads_at: usize,
@@ -104,7 +104,7 @@ impl Routing {
         &self.given
     }
 
-    /// Whether the account was read.
+    /// Whether the account document was read.
     pub(crate) fn is_known(&self) -> bool {
         self.state.lock().is_known
     }
@@ -137,7 +137,7 @@ impl Routing {
         known.get(at % known.len().max(1)).unwrap_or(&self.given).clone()
     }
 
-    /// Passes over a region that failed, unless somebody else did already.
+    /// Skips a region that failed, unless a concurrent request already did.
     pub(crate) fn pass_over(&self, failed: &Endpoint, reads: bool) {
         if self.endpoint(reads) == *failed {
             let mut state = self.state.lock();

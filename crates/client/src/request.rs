@@ -1,4 +1,4 @@
-//! One request before it is signed: what it is about, and what the protocol wants to be told.
+//! A request before it is signed: method, resource, headers and body.
 
 use bytes::Bytes;
 use headwater_protocol::headers;
@@ -7,10 +7,10 @@ use hyper::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::time::Duration;
 
-/// What a segment of a path may hold as it is.
+/// The characters that a path segment must escape: all but letters, digits and `-_.~`.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// See the head of this file.
+/// A request before it is signed.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) verb: Method,
@@ -19,14 +19,14 @@ pub(crate) struct Request {
     pub(crate) resource_type: &'static str,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Bytes,
-    /// Whether doing it twice is the same as doing it once.
+    /// Whether it only reads, so that it is safe to repeat.
     pub(crate) reads: bool,
-    /// How much longer than usual the answer may take.
+    /// Additional time allowed for the response.
     pub(crate) wait: Duration,
 }
 
 impl Request {
-    /// A request about what a route names.
+    /// A request for the resource that a route names.
     pub(crate) fn new(verb: Method, route: &Route) -> Request {
         let links = route.links();
         let link = links.candidates().first().copied().unwrap_or_default().to_owned();
@@ -42,7 +42,7 @@ impl Request {
         }
     }
 
-    /// A request beyond the protocol, signed as one about the container.
+    /// A request outside of the protocol, signed as one for the container.
     pub(crate) fn extension(verb: Method, db: &str, coll: &str, action: &str) -> Request {
         let route = Route::Container { db: db.to_owned(), coll: coll.to_owned() };
         let path = format!("/_headwater/partitions/{}/{}{action}", segment(db), segment(coll));
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use headwater_protocol::route::parse;
 
-    /// The server's own parser reads what is written here, whatever the ids are.
+    /// The server's own parser returns the same route for every path built here, whatever the ids are.
     #[test]
     fn paths_are_read_back_as_the_same_route() {
         for id in ["1", "a b", "é+%2F", "50%", "a?b=c#d", "[x]~"] {

@@ -1,29 +1,29 @@
-//! What is tried again, after how long, and how often: decisions without a clock.
+//! Retry policy: what to retry, after what delay, and how often. Reads no clock.
 //!
-//! | the answer | tried again | after |
+//! | response | retried | after |
 //! |---|---|---|
-//! | 429 throttled | always | what the server says, up to 30 s in all |
-//! | 449 clashed | always | 10 ms, doubling |
-//! | 503 unavailable, no connection | always: nothing was carried out | 100 ms, doubling, with jitter; in the next region if there is one |
-//! | the connection broke, 408, no answer in time | reads only: a write may have happened | the same |
+//! | 429 throttled | always | what the server says, up to 30 s in total |
+//! | 449 conflict with a concurrent write | always | 10 ms, doubling |
+//! | 503 unavailable, no connection | always: nothing was executed | 100 ms, doubling, with jitter; in the next region if there is one |
+//! | the connection broke, 408, timeout | reads only: a write may have happened | the same |
 //! | 404/1002 behind this session | reads | 5 ms, doubling |
 //! | 403/3 wrong region | always | at once, after looking up the regions |
-//! | 410 range gone | never: only the caller knows where its ranges go on | |
+//! | 410 range gone | never: only the caller knows where its ranges continue | |
 
 use crate::error::{ClientError, Reason};
 use std::time::Duration;
 
-/// How patient a client is.
+/// How often and how long a client retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryPolicy {
-    /// How often a request is sent again when it is throttled.
+    /// Retries of a throttled request.
     pub throttled_max: u32,
-    /// How often for any other reason.
+    /// Retries for any other reason.
     pub others_max: u32,
-    /// How long all waiting for one request may take.
+    /// The most time that all waits of one request may take.
     pub wait_max: Duration,
-    /// The first wait when a server cannot be reached; it doubles from there.
+    /// The first wait when a server cannot be reached; each further one doubles it.
     pub first_wait: Duration,
 }
 
@@ -39,31 +39,31 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Tries everything once.
+    /// A policy without retries.
     #[must_use]
     pub fn never() -> RetryPolicy {
         RetryPolicy { throttled_max: 0, others_max: 0, ..RetryPolicy::default() }
     }
 }
 
-/// What to do before the next attempt.
+/// The wait and the route of the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Again {
     pub(crate) wait: Duration,
     pub(crate) route: Route,
 }
 
-/// Whom to ask the next time.
+/// The endpoint of the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Same,
     /// The next region, if there is one.
     Next,
-    /// Whatever the account says after it was read again.
+    /// The endpoint that the account document names after reading it again.
     LookUp,
 }
 
-/// What happened to one request so far.
+/// The attempts of one request so far.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     throttled: u32,
@@ -72,7 +72,7 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Whether and how to try again. `random` spreads the waits of many clients.
+    /// Decides whether and how to retry. `random` spreads the waits of many clients.
     pub(crate) fn next(
         &mut self,
         policy: &RetryPolicy,
@@ -124,7 +124,7 @@ impl Attempts {
     }
 }
 
-/// Between half and all of it.
+/// A random wait between half of `wait` and all of it.
 fn jittered(wait: Duration, random: u64) -> Duration {
     let half = wait / 2;
     let micros = u64::try_from(half.as_micros()).unwrap_or(u64::MAX);
@@ -149,7 +149,7 @@ mod tests {
         ClientError::Unreachable { endpoint: String::new(), source: "refused".into() }
     }
 
-    /// How often the same answer is met with another attempt.
+    /// How often a repeated error is retried.
     fn retries(error: &ClientError, reads: bool) -> usize {
         let mut attempts = Attempts::default();
         let policy = RetryPolicy::default();

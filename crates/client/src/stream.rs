@@ -1,7 +1,7 @@
 //! The change feed as a stream of pages, for a program that follows it.
 //!
-//! A page of it is a page of [`Container::read_feed`]; this is the loop around it, and how long to wait where
-//! a server does not. It keeps no position of its own, and follows no split: see [`Container::changes`].
+//! Adds a loop and a polling interval to [`Container::read_feed`]. Stores no position and does not follow
+//! splits: see [`Container::changes`].
 
 use crate::container::Container;
 use crate::error::ClientError;
@@ -9,21 +9,21 @@ use crate::feed::{FeedFrom, FeedPage, FeedRead};
 use futures_util::stream::{Stream, try_unfold};
 use std::time::Duration;
 
-/// How long a server may wait with one answer, unless the request says otherwise.
+/// How long the server may wait for changes, unless the request sets a wait.
 const WAIT: Duration = Duration::from_secs(20);
-/// How long to wait where it does not, as the processors of the SDKs do.
+/// The polling interval where the server does not wait, as in the processors of the SDKs.
 const POLL: Duration = Duration::from_secs(5);
 
 impl Container {
-    /// Follows the change feed, from the start of a request on and for ever: each page has changes, and
+    /// Follows the change feed without end, from the start that the request sets. Each page has changes, and
     /// the stream waits for the next one.
     ///
-    /// A page's [etag](FeedPage::etag) is where to begin again after what it holds was handled. Azure does
-    /// not wait with its answers and is asked every five seconds.
+    /// Resume at a page's [etag](FeedPage::etag) after its changes are handled. Azure does not wait for
+    /// changes, so it is polled every five seconds.
     ///
     /// # Errors
-    /// As [`read_feed`](Container::read_feed); the stream ends with one. Of a range that was split or
-    /// merged it ends with [`Reason::RangeGone`](crate::Reason); that of the whole container goes on.
+    /// As [`read_feed`](Container::read_feed); the stream ends with the first error. For a range that was split
+    /// or merged that is [`Reason::RangeGone`](crate::Reason); a stream of the whole container continues.
     pub fn changes(
         &self,
         read: FeedRead,
@@ -37,7 +37,7 @@ impl Container {
                 if !page.changes.is_empty() {
                     return Ok(Some((page, (container, read))));
                 }
-                // A filter that has seen enough for one answer has not come to the end.
+                // A filtered page can be empty because it reached its scan limit, not the end of the feed.
                 if page.is_end && runtime.elapsed() - asked < POLL {
                     runtime.sleep(POLL).await;
                 }

@@ -1,13 +1,13 @@
-//! Identity tokens that end: asked for when they are needed, and again before they are over.
+//! Identity tokens with an expiry: fetched on first use and renewed before they expire.
 //!
 //! ```text
-//! given ──────────────────────── refreshed ──── expires
-//!        used without asking      │  EARLY  │
-//!                                 └ asked for again; while that fails the old one is still good
+//! fetched ────────────────────── renewed ────── expires
+//!        used from the cache      │  EARLY  │
+//!                                 └ fetched again; while that fails the old token stays in use
 //! ```
 //!
-//! Many requests want a token at once, and one of them asks; the others wait for it. Where tokens come from
-//! is behind [`TokenSource`]; nothing here knows of tenants or secrets.
+//! One request at a time fetches a token; concurrent requests wait for it. A [`TokenSource`] provides the
+//! tokens; this module handles no tenants or secrets.
 
 use headwater_runtime::{BoxFuture, Runtime};
 use std::fmt;
@@ -15,17 +15,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// How long before its end a token is asked for again, as the official SDKs do it.
+/// How long before its expiry a token is renewed, as in the official SDKs.
 const EARLY: Duration = Duration::from_secs(300);
-/// How long a source that failed is left alone, as long as the old token is good.
+/// The pause after a failed renewal while the old token is still valid.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// Why there is no token. Said to whoever sent the request that needed it.
+/// Why a token could not be obtained. Returned to the request that needed it.
 pub type TokenError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Where identity tokens come from: Entra ID, a file, a sidecar.
+/// A source of identity tokens: Entra ID, a file, a sidecar.
 pub trait TokenSource: Send + Sync + 'static {
-    /// A token for Cosmos DB. Not asked again before the one it gave is about to end, or was refused.
+    /// Fetches a token for Cosmos DB. Called again when the previous one is about to expire or was refused.
     fn token(&self) -> BoxFuture<Result<Token, TokenError>>;
 }
 
@@ -46,7 +46,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// A token (a JWT) that is good until then, in seconds since 1970.
+    /// Creates a token from a JWT and its expiry, in seconds since 1970.
     #[must_use]
     pub fn new(secret: impl Into<Arc<str>>, ends_seconds: u64) -> Token {
         Token { secret: secret.into(), ends: Duration::from_secs(ends_seconds) }
@@ -63,7 +63,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A source with the token it gave last. Clones share both.
+/// A source with its latest token. Clones share both.
 #[derive(Clone)]
 pub struct Tokens {
     source: Arc<dyn TokenSource>,
@@ -73,7 +73,7 @@ pub struct Tokens {
 #[derive(Default)]
 struct Known {
     token: Option<Token>,
-    /// When to ask although the token is good, on the clock tokens end by.
+    /// When to renew a token that is still valid, on the clock of its expiry.
     ask_at: Duration,
 }
 
@@ -82,7 +82,7 @@ impl Tokens {
         Tokens { source: Arc::new(source), known: Arc::default() }
     }
 
-    /// A token that is good now.
+    /// Returns a valid token, fetching one if necessary.
     pub(crate) async fn get(&self, runtime: &Runtime) -> Result<Token, TokenError> {
         let mut known = self.known.lock().await;
         let now = Duration::from_millis(runtime.unix_millis());
@@ -92,14 +92,14 @@ impl Tokens {
         }
         match (self.source.token().await, good) {
             (Ok(token), _) => {
-                // Of one that is short a part is used at least, or every request would ask.
+                // A short-lived token is used for at least half of its life, or every request would fetch one.
                 let life = token.ends.saturating_sub(now);
                 known.ask_at = now + life.saturating_sub(EARLY).max(life / 2);
                 known.token = Some(token.clone());
                 Ok(token)
             }
             (Err(error), Some(good)) => {
-                tracing::warn!(%error, "no new identity token; the old one is still good");
+                tracing::warn!(%error, "cannot renew the identity token; the old one stays in use until it expires");
                 known.ask_at = now + PAUSE;
                 Ok(good)
             }
@@ -107,7 +107,7 @@ impl Tokens {
         }
     }
 
-    /// The service does not accept this one: whoever wants a token next asks for another.
+    /// Discards a token that the service refused; the next request fetches another.
     pub(crate) async fn forget(&self, refused: &Token) {
         let mut known = self.known.lock().await;
         if known.token.as_ref() == Some(refused) {
@@ -128,7 +128,7 @@ mod tests {
     use headwater_runtime::Simulation;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-    /// Gives numbered tokens that are good for an hour, or fails.
+    /// Issues numbered tokens valid for an hour, or fails.
     struct Stage {
         tokens: Tokens,
         asked: Arc<AtomicU64>,

@@ -1,6 +1,6 @@
-//! The client against a server that fails on purpose: what is tried again, where, and what is not.
+//! The client against a server that fails on purpose: what it retries and where, and what it does not retry.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use bytes::Bytes;
 use headwater_client::{
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// Answers connection after connection with the next of its answers; the last one for ever.
+/// A server that answers each connection with its next answer, and repeats the last one.
 struct Fake {
     port: u16,
     seen: Arc<Mutex<Vec<String>>>,
@@ -115,7 +115,7 @@ async fn patience_ends() {
 #[tokio::test]
 async fn the_next_region_is_asked_when_one_cannot_be_reached() {
     let alive = Fake::start(vec![ok()]).await;
-    // A port that was free a moment ago, and where nobody listens.
+    // A port that was just free and has no listener.
     let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let account = format!(
         r#"{{"id":"shop","writableLocations":[{{"name":"A","databaseAccountEndpoint":"http://127.0.0.1:{dead}/"}}],

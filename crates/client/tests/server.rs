@@ -1,6 +1,6 @@
-//! The client against a real server in the same process: what goes out comes back.
+//! The client against a real server in the same process: what it writes is what it reads.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
@@ -202,7 +202,7 @@ async fn a_feed_goes_on_in_both_children_at_the_etag_of_the_parent() {
         seen += orders.read_feed(&read).await.unwrap().changes.len();
     }
     assert_eq!(seen, 10, "each of the later ten once");
-    // After a merge, each child's reader goes on in its part of the new range.
+    // After a merge, each child's reader continues in its part of the new range.
     let merged = orders.merge(ranges[0].id, ranges[1].id).await.unwrap();
     assert_eq!(orders.ranges().await.unwrap().len(), 1);
     let part = FeedScope::Part(merged[0].range.id, ranges[0].keys.clone());

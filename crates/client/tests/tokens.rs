@@ -1,6 +1,6 @@
-//! Identity tokens from a source, against a real server that looks at them.
+//! Identity tokens from a source, against a real server that checks them.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A token as SDK test suites make them for an emulator: the third part is what vouches for it.
+/// A token in the form of SDK test suites for an emulator: the third part is the key that validates it.
 fn jwt(key: &str) -> Token {
     let ends = Runtime::system().unix_millis() / 1000 + 7200;
     let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
@@ -25,7 +25,7 @@ fn jwt(key: &str) -> Token {
     Token::new(format!("{header}.{claims}.{}", encode(key)), ends)
 }
 
-/// Gives one key's token after the other, and the last one for ever.
+/// A source that returns a token for each key in turn, and repeats the last one.
 #[derive(Clone)]
 struct Keys(Arc<AtomicU32>, &'static [&'static str]);
 
@@ -52,7 +52,7 @@ impl World {
         World { server, account }
     }
 
-    /// A client whose tokens carry these keys, and how often it asked for one.
+    /// A client whose tokens contain these keys, and a counter of its token requests.
     fn client(&self, keys: &'static [&'static str]) -> (Client, Arc<AtomicU32>) {
         let at = Endpoint::http("127.0.0.1", self.server.http().unwrap().port());
         let asked = Arc::new(AtomicU32::new(0));
@@ -115,7 +115,7 @@ mod entra {
     use headwater_client::Entra;
     use std::pin::Pin;
 
-    /// What `azure_identity` has, without a directory behind it.
+    /// A credential of `azure_identity`'s interface, without a directory.
     #[derive(Debug)]
     struct Directory;
 

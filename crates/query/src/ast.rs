@@ -1,7 +1,7 @@
-//! The tree of a query, as the text says it and before anything is looked up.
+//! The syntax tree of a query, before names are resolved.
 //!
-//! `Display` prints a tree as a query again; parsing that gives the same tree. Printed operands stand
-//! in parentheses unless they are simple, so no reader has to know which operator binds tighter.
+//! `Display` prints a tree as a query again; parsing that gives the same tree. Printed operands are
+//! in parentheses unless they are simple, so that precedence is always explicit.
 
 use crate::error::Span;
 use crate::value::Value;
@@ -10,25 +10,25 @@ use crate::value::Value;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Select {
-    /// Equal rows appear once.
+    /// Whether equal rows appear once.
     pub distinct: bool,
-    /// At most so many rows.
+    /// The most rows (`TOP`).
     pub top: Option<Expression>,
-    /// What a row becomes.
+    /// The projection of a row.
     pub projection: Projection,
-    /// Where rows come from. Without it there is one row.
+    /// The sources of rows. Without `FROM` there is one row.
     pub from: Option<From>,
-    /// Which rows count.
+    /// The filter of rows.
     pub filter: Option<Expression>,
-    /// What makes rows one group.
+    /// The expressions that define groups.
     pub group_by: Vec<Expression>,
-    /// How rows are sorted, the first being the most important.
+    /// The sort keys, the most important first.
     pub order_by: Vec<OrderItem>,
     /// How many rows to skip and how many to take.
     pub offset_limit: Option<(Expression, Expression)>,
 }
 
-/// What a row becomes.
+/// The projection of a row: `SELECT` without its other clauses.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Projection {
     /// `*`: the row itself.
@@ -48,12 +48,12 @@ pub struct Column {
     pub alias: Option<String>,
 }
 
-/// Where rows come from: a first source, and more that are joined to it.
+/// The sources of rows: a first one, and others joined to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct From {
     /// The first source.
     pub first: Source,
-    /// The others, each seeing the names before it.
+    /// The joined sources, each of which sees the names before it.
     pub joins: Vec<Source>,
 }
 
@@ -62,11 +62,11 @@ pub struct From {
 pub struct Source {
     /// What it reads.
     pub collection: Collection,
-    /// The name its rows go by.
+    /// The name of its rows.
     pub alias: Option<String>,
-    /// Whether it is `alias IN collection`: a row for each element.
+    /// Whether it is `alias IN collection`: one row for each element.
     pub each: bool,
-    /// Where it stands.
+    /// Its position in the text.
     pub span: Span,
 }
 
@@ -82,26 +82,26 @@ pub enum Collection {
 /// One level of sorting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderItem {
-    /// What to sort by.
+    /// The sort key.
     pub expression: Expression,
-    /// From large to small.
+    /// Whether large values come first.
     pub descending: bool,
     /// Whether the text names the direction: `ASC` or `DESC`.
     pub has_direction: bool,
 }
 
-/// An expression and where it stands.
+/// An expression and its position in the text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression {
-    /// What it is.
+    /// The expression itself.
     pub node: Node,
-    /// Where it stands.
+    /// Its position in the text.
     pub span: Span,
-    /// How many expressions nest in it, itself included; so nobody descends to find out.
+    /// The nesting depth, this expression included; stored so that it need not be computed.
     pub(crate) depth: usize,
 }
 
-/// What an expression is.
+/// The kind of an expression, with its operands.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Node {
@@ -145,7 +145,7 @@ pub enum Node {
     ArrayOf(Box<Select>),
     /// `EXISTS(SELECT …)`: whether there is a row.
     Exists(Box<Select>),
-    /// Where clients put their resume filter; true until they do.
+    /// The placeholder for a client's resume filter; true until it is replaced.
     OrderByFilter,
 }
 
@@ -206,7 +206,7 @@ pub enum BinaryOperator {
 }
 
 impl BinaryOperator {
-    /// Every operator with its sign and how tightly it binds.
+    /// Every binary operator with its symbol and precedence; a higher number binds tighter.
     pub(crate) const ALL: &'static [(&'static str, BinaryOperator, u8)] = &[
         ("??", BinaryOperator::Coalesce, 2),
         ("=", BinaryOperator::Equal, 6),
@@ -230,7 +230,7 @@ impl BinaryOperator {
         ("%", BinaryOperator::Modulo, 13),
     ];
 
-    /// How it is written.
+    /// The operator's symbol.
     pub fn sign(self) -> &'static str {
         Self::ALL.iter().find(|(_, operator, _)| *operator == self).map_or("", |(sign, ..)| sign)
     }
@@ -270,7 +270,7 @@ impl Expression {
         Expression { node, span, depth }
     }
 
-    /// The names from the first on, if it is a name and properties: `c.a["b"]` is `c`, `a`, `b`.
+    /// The names of a path, if the expression is a name with properties: `c.a["b"]` is `c`, `a`, `b`.
     pub fn path(&self) -> Option<Vec<&str>> {
         let mut names = Vec::new();
         let mut at = self;
@@ -312,7 +312,7 @@ impl Node {
 }
 
 impl Select {
-    /// How deep the deepest of its expressions nests.
+    /// The nesting depth of its deepest expression.
     pub(crate) fn depth(&self) -> usize {
         let mut deepest = 0;
         self.each_expression(&mut |expression| deepest = deepest.max(expression.depth));
@@ -326,7 +326,7 @@ impl Select {
         deepest
     }
 
-    /// Calls `found` with every expression that stands directly in a clause.
+    /// Calls `found` with every expression directly in a clause.
     pub(crate) fn each_expression<'s>(&'s self, found: &mut dyn FnMut(&'s Expression)) {
         self.top.iter().for_each(&mut *found);
         match &self.projection {

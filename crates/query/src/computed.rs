@@ -5,8 +5,8 @@
 //! SELECT c.lowerName FROM c      is      SELECT LOWER(c.name) AS lowerName FROM c
 //! ```
 //!
-//! They are worked out for each item while it is read; nothing of them is stored, and `SELECT *` does
-//! not show them. One never sees another, so they cannot go in circles.
+//! They are computed for each item as it is read; nothing of them is stored, and `SELECT *` does
+//! not include them. One cannot refer to another, so there are no cycles.
 
 use crate::ast::{Expression, Node, Projection, Select};
 use crate::compile::grouping::has_aggregates;
@@ -15,18 +15,18 @@ use crate::error::{Problem, QueryError, Span};
 use crate::limits::Limits;
 use crate::parser::parse;
 
-/// A name for an expression over an item.
+/// A named expression over an item.
 #[derive(Clone, Debug)]
 pub struct ComputedProperty {
     name: String,
-    /// What the expression calls the item.
+    /// The expression's name for the item.
     item: String,
     expression: Expression,
 }
 
 impl ComputedProperty {
-    /// Understands the query of a computed property, which is `SELECT VALUE` of one expression and
-    /// the `FROM` that names the item, and nothing else.
+    /// Parses the query of a computed property. It must be `SELECT VALUE` of one expression with a `FROM` that
+    /// names the item, and nothing else.
     pub fn parse(name: &str, query: &str) -> Result<ComputedProperty, QueryError> {
         let limits = Limits::default();
         let tree = parse(query, &limits)?;
@@ -56,7 +56,7 @@ impl ComputedProperty {
     }
 }
 
-/// What a query that only projects calls the item; `None` if it does more.
+/// The item's name in a query that only projects; `None` if it does more.
 fn item_name(tree: &Select) -> Option<&str> {
     let only_projects = !tree.distinct
         && !has_aggregates(tree)

@@ -1,16 +1,16 @@
-//! What is wrong with a query: where, what was expected there, and what may have been meant.
+//! Errors of queries: what is wrong, where, what was expected and what may have been meant.
 //!
-//! One error, two readers. A client gets the service's words in the service's shape
-//! ([`QueryError::service_message`]); a person at a terminal gets the line with a caret under it
+//! An error is shown in two ways. A client gets the service's message in the service's format
+//! ([`QueryError::service_message`]); a terminal gets the line with a caret under it
 //! ([`QueryError::with_caret`]). Neither quotes parameter values.
 
 use std::fmt;
 
 use serde_json::json;
 
-/// A stretch of the query text, in bytes.
+/// A range of the query text, in bytes.
 ///
-/// Two trees are equal wherever they stood in a text, so spans never differ.
+/// All spans compare equal, so that trees are equal whatever their position in the text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Span {
     /// The first byte.
@@ -33,9 +33,9 @@ impl Span {
     }
 }
 
-/// Why a text is not a query we can run.
+/// Why a text is not a query that can run.
 ///
-/// Boxed, because every step of the parser returns one and the parser's stack is precious.
+/// Boxed to keep the parser's results, and with them its stack frames, small.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryError(Box<Details>);
 
@@ -49,30 +49,30 @@ struct Details {
     suggestion: Option<String>,
 }
 
-/// What sort of mistake it is.
+/// The kind of a query error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The text breaks the grammar at this word; the word is empty at the end of the text.
+    /// A syntax error at this word; the word is empty at the end of the text.
     Syntax(String),
-    /// Nobody has introduced this name.
+    /// No clause defines this name.
     UnknownName(String),
-    /// There is no such function.
+    /// The function does not exist.
     UnknownFunction(String),
-    /// The function wants another number of arguments.
+    /// The function takes another number of arguments.
     ArgumentCount {
-        /// The function as the table spells it.
+        /// The function's name as documented.
         function: &'static str,
-        /// How many there were.
+        /// The number of arguments in the query.
         found: usize,
     },
     /// The query uses a parameter that was not sent.
     MissingParameter(String),
-    /// The grammar is kept but the parts do not fit together; the text says how to mend it.
+    /// The syntax is valid but the parts do not fit together; the text says how to correct it.
     Meaning(String),
-    /// The query goes beyond a limit; the text names it.
+    /// The query exceeds a limit; the text names it.
     TooLarge(String),
-    /// The query needs something that does not exist here yet.
+    /// The query needs a feature that is not supported yet.
     NotSupported(String),
 }
 
@@ -101,12 +101,12 @@ impl QueryError {
         self
     }
 
-    /// What sort of mistake it is.
+    /// The kind of the error.
     pub fn problem(&self) -> &Problem {
         &self.0.problem
     }
 
-    /// The bytes of the text it is about, first and one past the last.
+    /// The range of the text, in bytes: the first and one past the last.
     pub fn span(&self) -> (usize, usize) {
         self.0.span
     }
@@ -116,17 +116,17 @@ impl QueryError {
         (self.0.line, self.0.column)
     }
 
-    /// What could have stood there.
+    /// What is valid at this position.
     pub fn expected(&self) -> Option<&str> {
         self.0.expected.as_deref()
     }
 
-    /// What may have been meant.
+    /// A name or keyword that may have been meant.
     pub fn suggestion(&self) -> Option<&str> {
         self.0.suggestion.as_deref()
     }
 
-    /// The service's code for this sort of mistake.
+    /// The service's code for this kind of error.
     pub fn code(&self) -> &'static str {
         match self.0.problem {
             Problem::Syntax(_) => "SC1001",
@@ -140,7 +140,7 @@ impl QueryError {
         }
     }
 
-    /// The JSON the service puts into the message of a 400.
+    /// The JSON in the message of the service's 400 response.
     pub fn service_message(&self) -> String {
         json!({"errors": [{
             "severity": "Error",
@@ -151,7 +151,7 @@ impl QueryError {
         .to_string()
     }
 
-    /// Several lines for a terminal: the message, the line of `text` it is about, a caret under it.
+    /// Several lines for a terminal: the message, the affected line of `text`, and a caret under it.
     pub fn with_caret(&self, text: &str) -> String {
         let line = text.lines().nth(self.0.line - 1).unwrap_or_default();
         let width = text.get(self.0.span.0..self.0.span.1).map_or(1, |found| found.chars().count());
@@ -166,7 +166,7 @@ impl QueryError {
         )
     }
 
-    /// The service's sentence, and ours after it if we know more.
+    /// The service's sentence, followed by what was expected and a suggestion if known.
     fn sentence(&self) -> String {
         let mut sentence = match &self.0.problem {
             Problem::Syntax(near) if near.is_empty() => {
@@ -204,35 +204,35 @@ impl fmt::Display for QueryError {
 
 impl std::error::Error for QueryError {}
 
-/// Why a run could not go on. The query was fine, the work was not.
+/// Why a run of a valid query could not complete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvaluationError {
-    /// The step budget is used up.
+    /// The run has used all steps of its limit.
     #[error("query took more than {limit} steps; narrow it with a filter or ask for fewer items")]
     TooManySteps {
-        /// The budget.
+        /// The limit.
         limit: u64,
     },
-    /// Rows, groups, distinct values and values in flight outgrew the memory budget.
+    /// The run holds more memory than its limit: rows, groups, distinct values and intermediate values.
     #[error("query keeps more than {limit} bytes at once; narrow it with a filter, TOP or LIMIT")]
     TooMuchMemory {
-        /// The budget.
+        /// The limit.
         limit: usize,
     },
-    /// All queries of the server together hold as much memory as they may.
+    /// All queries of the server together have used up the shared memory pool.
     #[error("the queries of this server hold {limit} bytes together; try again in a moment")]
     PoolExhausted {
         /// The size of the pool.
         limit: usize,
     },
-    /// The time for the page, or for the whole query, is up.
+    /// The time limit of the page, or of the whole query, has passed.
     #[error("query takes too long; narrow it with a filter, a partition key or fewer JOINs")]
     OutOfTime,
     /// The client that sent the query has disconnected.
     #[error("the client disconnected before the query ended")]
     Abandoned,
-    /// One value became too large.
+    /// A value exceeds the size limit for a single value.
     #[error("{function} would be a value of more than {limit} bytes; select less at once")]
     ValueTooLarge {
         /// The function or operator.
@@ -240,10 +240,10 @@ pub enum EvaluationError {
         /// The limit.
         limit: usize,
     },
-    /// A regular expression that is wrong or too large.
+    /// A regular expression that is invalid or too large.
     #[error("RegexMatch pattern is not usable: {0}")]
     BadPattern(String),
-    /// A search by a regular expression that could not be interrupted in time.
+    /// A regular expression search that would take too long and cannot be interrupted.
     #[error(
         "RegexMatch cannot search a text of {text_bytes} bytes for this pattern: \\b on a text that is not ASCII \
          cannot be interrupted. Search at most {text_bytes_max} bytes, for example with LEFT, or write (?-u:\\b)"
@@ -251,10 +251,10 @@ pub enum EvaluationError {
     SearchTooLong {
         /// The length of the text.
         text_bytes: usize,
-        /// The longest text for the pattern.
+        /// The longest text allowed for the pattern.
         text_bytes_max: usize,
     },
-    /// A polygon that would take too long to check.
+    /// A shape that would take too long to check.
     #[error(
         "{function} cannot work on a shape of {positions} positions; {limit} is the most. Simplify the shape or \
          store its parts in several items"
@@ -262,7 +262,7 @@ pub enum EvaluationError {
     ShapeTooLarge {
         /// The function.
         function: &'static str,
-        /// How many positions it has, as far as they were counted.
+        /// The number of positions, as far as they were counted.
         positions: usize,
         /// The most positions of such a shape.
         limit: usize,
@@ -275,24 +275,24 @@ pub enum EvaluationError {
     ShapesTooLarge {
         /// The function.
         function: &'static str,
-        /// How many positions the first has.
+        /// The number of positions of the first shape.
         one: usize,
-        /// How many positions the second has.
+        /// The number of positions of the second shape.
         two: usize,
-        /// The largest product.
+        /// The largest allowed product.
         limit: usize,
     },
     /// A user-defined function failed.
     #[error("user-defined function {name} failed: {problem}")]
     UserFunction {
-        /// Its name.
+        /// The function's name.
         name: String,
-        /// What it said.
+        /// The function's error message.
         problem: String,
     },
 }
 
-/// The known word most like `word`, if one is close enough to be meant.
+/// The known word closest to `word`, if it is close enough for a typing error.
 pub(crate) fn closest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     if word.len() > 40 {
         return None;
@@ -311,7 +311,7 @@ pub(crate) fn closest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) 
         .map(|(_, known)| known)
 }
 
-/// How many letters to insert, drop, change or swap with their neighbour.
+/// The edit distance: letters to insert, delete, change or swap with their neighbour.
 fn distance(one: &str, two: &str) -> usize {
     let (one, two): (Vec<char>, Vec<char>) = (one.chars().collect(), two.chars().collect());
     let mut rows = vec![vec![0_usize; two.len() + 1]; one.len() + 1];

@@ -1,22 +1,22 @@
-//! Values as bytes that sort like the values, for whoever keeps an index of them.
+//! Index keys: values as bytes whose order is the order of the values.
 //!
 //! ```text
-//! 01                     too many values to list: may be anything
+//! 01                     too many values to list: matches every look-up
 //! 10                     null
 //! 20 · 21                false · true
-//! 30 double 8            a number; the bits are turned so that they sort
+//! 30 double 8            a number; the bits are transformed so that they sort
 //! 40 text, escaped, 0 1  a string, of which the first 64 bytes count
-//! 50 hash 8 · 60 hash 8  an array · an object, which are only ever looked up as a whole
+//! 50 hash 8 · 60 hash 8  an array · an object, which are only looked up as a whole
 //! ```
 //!
-//! No key is the beginning of another, so keys may be followed by anything. Different values may share a
+//! No key is a prefix of another, so any bytes may follow a key. Different values may share a
 //! key (long strings, hashes): an index finds candidates, and the filter decides.
 
 use crate::value::{Key, Kind, Value};
 
-/// How much of a string counts.
+/// The bytes of a string that its key contains.
 pub(crate) const TEXT_BYTES: usize = 64;
-/// How many values of one item are listed; an item with more is a candidate for everything.
+/// The most values listed per item; an item with more is a candidate for every look-up.
 const VALUES_MAX: usize = 1_000;
 
 const ANYTHING: u8 = 0x01;
@@ -28,21 +28,21 @@ const TEXT: u8 = 0x40;
 pub(crate) const ARRAY: u8 = 0x50;
 pub(crate) const OBJECT: u8 = 0x60;
 
-/// One step from an item towards a value.
+/// One step of a path from an item to a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PathStep {
-    /// The property of this name.
+    /// The property with this name.
     Name(String),
     /// Every element of an array.
     Element,
 }
 
-/// From an item to values in it, such as `/tags/[]`.
+/// A path from an item to values in it, such as `/tags/[]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IndexPath(pub Vec<PathStep>);
 
 impl IndexPath {
-    /// The property of the item it begins with.
+    /// The name of the path's first property.
     pub fn first_name(&self) -> Option<&str> {
         match self.0.first() {
             Some(PathStep::Name(name)) => Some(name),
@@ -60,25 +60,25 @@ impl std::fmt::Display for IndexPath {
     }
 }
 
-/// Keys from one (included) to another (excluded).
+/// A half-open interval of keys: `from` is included, `to` is not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyInterval {
     /// The first key.
     pub from: Vec<u8>,
-    /// The first key behind.
+    /// The first key after the interval.
     pub to: Vec<u8>,
     /// Whether it holds a single key, `from`.
     pub is_point: bool,
 }
 
 impl KeyInterval {
-    /// The key of one value; `None` for undefined, which nothing equals.
+    /// The interval of one value; `None` for undefined, which equals nothing.
     pub(crate) fn of(value: &Value<'_>) -> Option<KeyInterval> {
         let from = key_of(value)?;
         Some(KeyInterval { to: behind(&from), from, is_point: true })
     }
 
-    /// The keys of all values `<=` this one, or `>=` it: values of its own sort.
+    /// The interval of all values `<=` this one, or `>=` it, of the same type.
     pub(crate) fn on_side(value: &Value<'_>, above: bool) -> Option<KeyInterval> {
         let key = key_of(value)?;
         let (first, last) = match value.kind() {
@@ -90,24 +90,24 @@ impl KeyInterval {
         Some(KeyInterval { from, to, is_point: false })
     }
 
-    /// The keys of all strings that begin like this.
+    /// The interval of all strings with this prefix.
     pub(crate) fn starting(prefix: &str) -> KeyInterval {
         let mut from = vec![TEXT];
         escape(prefix, &mut from);
-        // Neither text nor what ends it has this byte.
+        // Neither text nor its terminator contains this byte.
         let mut to = from.clone();
         to.push(0xFF);
         KeyInterval { from, to, is_point: false }
     }
 
-    /// What both hold.
+    /// The intersection of both; `None` if it is empty.
     pub(crate) fn intersect(&self, other: &KeyInterval) -> Option<KeyInterval> {
         let from = self.from.clone().max(other.from.clone());
         let to = self.to.clone().min(other.to.clone());
         (from < to).then_some(KeyInterval { from, to, is_point: self.is_point || other.is_point })
     }
 
-    /// The key of items that have too many values to list them.
+    /// The key of items with too many values to list.
     pub(crate) fn anything() -> KeyInterval {
         KeyInterval { from: vec![ANYTHING], to: vec![ANYTHING + 1], is_point: true }
     }
@@ -120,7 +120,7 @@ pub(crate) fn key_of(value: &Value<'_>) -> Option<Vec<u8>> {
         Kind::Null => vec![NULL],
         Kind::Bool => vec![if value.is_true() { TRUE } else { FALSE }],
         Kind::Number => {
-            // Adding zero makes -0 and 0 one number, as `=` sees them.
+            // Adding zero turns -0 into 0, since `=` treats them as equal.
             let bits = (value.as_number()? + 0.0).to_bits();
             let turned = if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
             let mut key = vec![NUMBER];
@@ -150,7 +150,7 @@ fn escape(text: &str, key: &mut Vec<u8>) {
     }
 }
 
-/// The first key behind all that begin with this one, which has a byte below 255.
+/// The first key after all keys with this prefix, which has a byte below 255.
 pub(crate) fn behind(key: &[u8]) -> Vec<u8> {
     let mut end = key.to_vec();
     while let Some(last) = end.pop() {
@@ -162,7 +162,7 @@ pub(crate) fn behind(key: &[u8]) -> Vec<u8> {
     end
 }
 
-/// How long the key is that something begins with; `None` if it begins with none.
+/// The length of the key at the start of `bytes`; `None` if there is none.
 pub fn key_length(bytes: &[u8]) -> Option<usize> {
     match *bytes.first()? {
         ANYTHING | NULL | FALSE | TRUE => Some(1),
@@ -182,7 +182,7 @@ pub fn key_length(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The keys of the values an item has at a path, each once.
+/// The keys of an item's values at a path, each once.
 pub fn index_keys(item: &[u8], path: &IndexPath) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
     let is_complete = collect(&Value::of_item(item), &path.0, &mut keys);
@@ -194,7 +194,7 @@ pub fn index_keys(item: &[u8], path: &IndexPath) -> Vec<Vec<u8>> {
     keys
 }
 
-/// False when there are too many. As deep as the path is long.
+/// Collects keys; false if there are too many. Recursion is as deep as the path is long.
 fn collect(value: &Value<'_>, steps: &[PathStep], keys: &mut Vec<Vec<u8>>) -> bool {
     match steps.split_first() {
         None => {

@@ -1,20 +1,20 @@
-//! Query text to tokens.
+//! Splits query text into tokens.
 //!
-//! Words are not sorted into keywords and names here: `value` is a keyword in one place and a
-//! property in another, and only the parser knows the place. Strings come out unescaped.
+//! Does not distinguish keywords from names: `value` is a keyword in one place and a
+//! property in another, and only the parser knows the place. Strings are returned unescaped.
 
 use std::borrow::Cow;
 
 use crate::error::{Problem, QueryError, Span};
 
-/// What the clients put their resume filter in place of, in the per-range text of an ordered query.
+/// The placeholder in the per-range text of an ordered query that clients replace with their resume filter.
 pub(crate) const ORDER_BY_FILTER: &str = "{documentdb-formattableorderbyquery-filter}";
 
-/// One piece of the text.
+/// A token of the text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Token<'t> {
     Word(&'t str),
-    /// With its `@`.
+    /// A parameter, including its `@`.
     Parameter(&'t str),
     Number(Cow<'t, str>),
     String(String),
@@ -30,7 +30,7 @@ const SYMBOLS: &[&str] = &[
     ":", "?", "+", "-", "*", "/", "%", "=", "<", ">", "|", "&", "^", "~",
 ];
 
-/// All tokens with their places, the last one being `End`.
+/// All tokens with their positions; the last one is `End`.
 pub(crate) fn tokens(text: &str) -> Result<Vec<(Token<'_>, Span)>, QueryError> {
     let mut lexer = Lexer { text, at: 0 };
     let mut tokens = Vec::new();
@@ -46,7 +46,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<(Token<'_>, Span)>, QueryError> {
     }
 }
 
-/// The parameters a text names, each once; none if it cannot be read.
+/// The parameters in a text, each once; empty if the text has no valid tokens.
 pub(crate) fn parameters(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     for (token, _) in tokens(text).unwrap_or_default() {
@@ -76,7 +76,7 @@ impl<'t> Lexer<'t> {
         &rest[..end]
     }
 
-    /// White space and both sorts of comments.
+    /// Skips white space and both kinds of comments.
     fn skip_space(&mut self) -> Result<(), QueryError> {
         loop {
             self.take_while(|c| c.is_whitespace() || c == '\u{feff}');
@@ -211,7 +211,7 @@ impl<'t> Lexer<'t> {
         Err(self.error(&near, start, start + 1).expecting(format!("{quote} to end the string")))
     }
 
-    /// The character a `\u` escape names, with its second half if it needs one.
+    /// The character of a `\u` escape; reads the second half of a surrogate pair.
     fn scalar(&self, unit: u16, chars: &mut std::str::CharIndices<'_>) -> Option<char> {
         if !(0xD800..0xDC00).contains(&unit) {
             return char::from_u32(u32::from(unit));
@@ -238,7 +238,7 @@ fn hex4(chars: &mut std::str::CharIndices<'_>) -> Option<u16> {
     u16::try_from(unit).ok()
 }
 
-/// The number as JSON writes it: a digit on both sides of the point, no zeros in front.
+/// The number in JSON form: digits on both sides of the point, no leading zeros.
 fn json_number(text: &str) -> Cow<'_, str> {
     let trimmed = text.trim_start_matches('0');
     let text = match trimmed.chars().next() {

@@ -1,8 +1,8 @@
-//! The query language: text to tree, tree to program, program to rows.
+//! The query language: parser, compiler and evaluator.
 //!
 //! | to | use |
 //! |---|---|
-//! | understand a query | [`Query::parse`], and [`QueryError`] if that fails |
+//! | parse a query | [`Query::parse`], and [`QueryError`] if that fails |
 //! | run it over items | [`Query::start`] → [`Run::push`] for each item → [`Run::finish`] |
 //! | look up instead of scan | [`Query::candidates`], [`Query::restrictions`] with [`index_keys`] |
 //! | tell an SDK how to fan out | [`Query::plan`] |
@@ -21,10 +21,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! This crate does no I/O, reads no clock and draws no random number: time and chance come with the
-//! [`Context`]. It knows neither indexes nor partitions; the caller decides which items to push and
-//! may push fewer if [`Query::candidates`] allows. Everything a client sends is bounded by [`Limits`]; what
-//! a run may take of the server's memory and time comes with the [`Budget`] in its context.
+//! This crate does no I/O, reads no clock and draws no random numbers: the [`Context`] provides time and
+//! seed. It knows neither indexes nor partitions; the caller decides which items to push and
+//! may push fewer if [`Query::candidates`] allows. [`Limits`] bound everything a client sends; the [`Budget`] in
+//! the context bounds the memory and time that a run may take from the server.
 
 mod ast;
 mod compile;

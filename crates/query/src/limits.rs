@@ -1,28 +1,28 @@
-//! How much a query may ask for. A client is never trusted to be modest.
+//! Limits on the size and cost of a query that a client sends.
 
-/// The bounds of one query. The defaults are what the server uses.
+/// Limits of one query. The defaults are those of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The longest text, in bytes.
+    /// The longest query text, in bytes.
     pub text_bytes: usize,
-    /// How deep expressions and sub-queries nest; parentheses that add nothing may double it.
+    /// The deepest nesting of expressions and sub-queries; redundant parentheses may double it.
     pub depth: usize,
-    /// How many `JOIN`s one `FROM` has.
+    /// The most `JOIN`s of one `FROM`.
     pub joins: usize,
-    /// How many sub-queries there are in all.
+    /// The most sub-queries in all.
     pub subqueries: usize,
-    /// How many values one `IN`, call, array or object lists.
+    /// The most values in one `IN`, call, array or object.
     pub list_items: usize,
-    /// How many values all parameters hold, counting each element and property.
+    /// The most values in all parameters, counting each element and property.
     pub parameter_values: usize,
-    /// How many bytes of strings all mentions of parameters in the text stand for.
+    /// The most string bytes of all parameter uses: a parameter counts at each place where the text uses it.
     pub parameter_bytes: usize,
-    /// How many expressions one run evaluates before it gives up.
+    /// The most expressions that one run evaluates.
     pub steps: u64,
-    /// How many bytes one run holds at a time: rows, groups, distinct values and the values in flight.
+    /// The most bytes that one run holds at a time: rows, groups, distinct values and intermediate values.
     pub memory_bytes: usize,
-    /// The longest string or array a function may make, in bytes.
+    /// The longest string or array that a function may return, in bytes.
     pub value_bytes: usize,
 }
 

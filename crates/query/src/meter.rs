@@ -1,16 +1,16 @@
-//! What one run costs: steps of work and bytes of memory, each with a limit.
+//! Counts what one run costs: steps of work and bytes of memory, each with a limit.
 //!
 //! Every loop of the evaluator calls [`Meter::step`], and everything that allocates a value or a row calls
 //! [`Meter::charge`] or [`Meter::keep`]. Charged bytes belong to the row under evaluation and are released with
-//! it; kept bytes belong to rows, groups and sets that outlive it. Both are counted from above: a value that is
+//! it; kept bytes belong to rows, groups and sets that outlive it. Both counts are upper bounds: a value that is
 //! dropped early counts until its row ends.
 //!
 //! ```text
-//! steps    ──1024──►──1024──►──1024──►        the watch is asked between two quanta: deadline, client
+//! steps    ──1024──►──1024──►──1024──►        the watch is checked between two quanta: deadline, client
 //! memory   ─first 64 KiB─►──256 KiB──►────►   blocks are taken from the pool that all runs share
 //! ```
 //!
-//! This module reads no clock. Whoever starts a run passes a [`Watch`] that does.
+//! This module reads no clock. The caller of a run passes a [`Watch`] that does.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,29 +20,29 @@ use crate::error::EvaluationError;
 use crate::limits::Limits;
 use crate::value::Charge;
 
-/// Steps between two questions to the watch.
+/// Steps between two checks of the watch.
 const QUANTUM: u64 = 1024;
-/// Bytes every run may hold without asking the pool: ordinary queries never touch it.
+/// Bytes that every run may hold without using the pool: enough for ordinary queries.
 const FREE_BYTES: usize = 64 << 10;
-/// Bytes taken from the pool at once.
+/// Bytes taken from the pool at a time.
 const BLOCK_BYTES: usize = 256 << 10;
 
 /// Why a run must end before it is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interruption {
-    /// Its time is up.
+    /// The time limit has passed.
     OutOfTime,
     /// The client that sent the query has disconnected.
     Abandoned,
 }
 
-/// Decides whether a run may continue. A run asks about every thousand steps, also within an item.
+/// Decides whether a run may continue. Checked about every thousand steps, also within an item.
 pub trait Watch: Send + Sync {
-    /// Why the run must end now, if it must.
+    /// Why the run must end now; `None` if it may continue.
     fn interruption(&self) -> Option<Interruption>;
 }
 
-/// Memory that several runs share.
+/// A memory limit shared by several runs.
 #[derive(Debug)]
 pub struct MemoryPool {
     limit: usize,
@@ -50,7 +50,7 @@ pub struct MemoryPool {
 }
 
 impl MemoryPool {
-    /// A pool of this many bytes.
+    /// Creates a pool of this many bytes.
     #[must_use]
     pub fn new(limit: usize) -> MemoryPool {
         MemoryPool { limit, used: AtomicUsize::new(0) }
@@ -72,7 +72,7 @@ impl MemoryPool {
     }
 }
 
-/// Bytes taken from a pool, given back when dropped. Whoever keeps rows of a run keeps its lease as long.
+/// Bytes taken from a pool, returned on drop. Code that keeps rows of a run must keep its lease as long.
 #[derive(Debug, Default)]
 pub struct MemoryLease {
     pool: Option<Arc<MemoryPool>>,
@@ -99,15 +99,15 @@ impl Drop for MemoryLease {
     }
 }
 
-/// What a run may take from its surroundings.
+/// The memory and time that a run may take.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct Budget {
-    /// The most bytes one run holds; `None` leaves the limit of the query.
+    /// The most bytes that the run holds; `None` leaves the limit of the query.
     pub memory_bytes: Option<usize>,
-    /// The memory it shares with other runs.
+    /// The memory pool shared with other runs.
     pub pool: Option<Arc<MemoryPool>>,
-    /// Decides when it must end.
+    /// Decides when the run must end.
     pub watch: Option<Arc<dyn Watch>>,
 }
 
@@ -118,13 +118,13 @@ impl fmt::Debug for Budget {
 }
 
 impl Budget {
-    /// A budget within a pool.
+    /// A budget that takes its memory from a pool.
     #[must_use]
     pub fn within(pool: Arc<MemoryPool>, memory_bytes: usize) -> Budget {
         Budget { memory_bytes: Some(memory_bytes), pool: Some(pool), watch: None }
     }
 
-    /// The same, ended by a watch.
+    /// Adds a watch that can end the run.
     #[must_use]
     pub fn watched(mut self, watch: Arc<dyn Watch>) -> Budget {
         self.watch = Some(watch);
@@ -132,20 +132,20 @@ impl Budget {
     }
 }
 
-/// See the head of this file.
+/// The counters of one run.
 pub(crate) struct Meter {
     steps_max: u64,
-    /// Steps left behind the current quantum.
+    /// Steps left after the current quantum.
     steps_left: u64,
-    /// Steps left until the watch is asked.
+    /// Steps left until the watch is checked.
     quantum: u64,
     watch: Option<Arc<dyn Watch>>,
     memory_max: usize,
-    /// Bytes of what outlives the row under evaluation.
+    /// Bytes that outlive the row under evaluation.
     kept: usize,
     /// Bytes of the row under evaluation.
     transient: usize,
-    /// Bytes that may be held without asking.
+    /// Bytes granted so far, which need no further request to the pool.
     granted: usize,
     lease: MemoryLease,
 }
@@ -203,13 +203,13 @@ impl Meter {
         self.check_memory()
     }
 
-    /// How much is charged now, for [`Meter::release_to`].
+    /// The bytes charged now, for [`Meter::release_to`].
     #[inline]
     pub(crate) fn mark(&self) -> usize {
         self.transient
     }
 
-    /// Releases what was charged since a mark.
+    /// Releases the bytes charged since a mark.
     #[inline]
     pub(crate) fn release_to(&mut self, mark: usize) {
         self.transient = mark;
@@ -245,12 +245,12 @@ impl Meter {
         Ok(())
     }
 
-    /// The most bytes that were held at a time, rounded up to blocks.
+    /// The most bytes held at a time, rounded up to blocks.
     pub(crate) fn peak_bytes(&self) -> usize {
         self.granted
     }
 
-    /// The memory taken from the pool, for whoever keeps the rows.
+    /// Takes the lease on the pool's memory, for the caller that keeps the rows.
     pub(crate) fn take_lease(&mut self) -> MemoryLease {
         let pool = self.lease.pool.clone();
         self.granted = FREE_BYTES.min(self.memory_max);

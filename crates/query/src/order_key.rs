@@ -1,15 +1,15 @@
-//! The sort keys of an item as bytes that sort like rows do, for whoever keeps items in the order of a query.
+//! Order keys: the sort keys of an item as bytes that sort like rows, for indexes in the order of a query.
 //!
 //! ```text
 //! key of each path · key of each path · … · ordinal 8
-//! 02                     undefined: it sorts first, and an item without a value has its place too
+//! 02                     undefined: it sorts first, so an item without a value has a place too
 //! 10 … 40                as in `index_key`
 //! 50 · 60                an array · an object: all of them share a key
 //! ```
 //!
-//! The bytes of a path that is sorted downwards are turned over. Where values share a key that the language
-//! tells apart (long strings, arrays, objects), items lie in no particular order: they are a group, and
-//! whoever wants them in order has to look at all of it.
+//! The bytes of a descending path are inverted. Where different values share a key (long strings, arrays,
+//! objects), their items form a group without a particular order inside; to sort them, a reader must read the
+//! whole group.
 
 use crate::evaluate::OrderMark;
 use crate::index_key::{
@@ -19,30 +19,30 @@ use crate::plan::Restriction;
 use crate::value::{Kind, Value};
 
 const UNDEFINED: u8 = 0x02;
-/// No key begins with this, turned over or not.
+/// No key begins with this byte, inverted or not.
 const BEHIND_ALL: u8 = 0xFF;
-/// More than this is not worth an index of its own.
+/// The most paths of an order; beyond that an index is not worth its cost.
 const PATHS_MAX: usize = 8;
 
-/// A path by which items are sorted.
+/// A path that items are sorted by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OrderPath {
-    /// Where the value is. Not in an array.
+    /// The path of the value. It does not lead into an array.
     pub path: IndexPath,
     /// Whether large values come first.
     pub descending: bool,
 }
 
-/// Where an item is in an order.
+/// The place of an item in an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderKey {
-    /// Sorts like the item.
+    /// The key; sorts like the item.
     pub bytes: Vec<u8>,
-    /// Items whose keys share so many bytes may lie in any order; all bytes if there are no others.
+    /// Items whose keys share this many bytes are in no particular order; the key's length if no others do.
     pub group: usize,
 }
 
-/// Where an item is in an order. `ordinal` decides between items that are equal in every path.
+/// The place of an item in an order. `ordinal` decides between items that are equal in every path.
 pub fn order_key(item: &[u8], order: &[OrderPath], ordinal: u64) -> OrderKey {
     if order.is_empty() {
         return key_of_values(Vec::new(), std::iter::empty(), order, ordinal);
@@ -74,7 +74,7 @@ fn key_of_values<'v>(
     OrderKey { group: group.unwrap_or(bytes.len()), bytes }
 }
 
-/// False if values that sort differently share the key.
+/// Appends a value's key; false if values that sort differently share it.
 fn push_key(value: &Value<'_>, descending: bool, bytes: &mut Vec<u8>) -> bool {
     let start = bytes.len();
     let is_exact = match value.kind() {
@@ -102,25 +102,25 @@ fn turn(bytes: &mut [u8]) {
     }
 }
 
-/// How the items of a query can be had in its order: from where to where, in items sorted by what.
+/// An index order that returns items in the order of a query, with the interval of keys to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ordering {
-    /// The paths: first those of which the query wants a single value, then those it sorts by.
+    /// The paths: first those with a single value, then those the query sorts by.
     pub paths: Vec<OrderPath>,
     /// The first key that may matter.
     pub from: Vec<u8>,
-    /// The first key behind.
+    /// The first key after the interval.
     pub to: Vec<u8>,
-    /// The keys of the single values.
+    /// The keys of the paths with a single value.
     prefix: Vec<u8>,
-    /// How many paths that are.
+    /// The number of these paths.
     fixed: usize,
 }
 
 impl Ordering {
-    /// `fixed` are values that all items in question have. `None` if the filter restricts something else,
-    /// of which an index knows more than any order.
+    /// `fixed` are values that all candidate items have. `None` if the filter restricts another path to more than
+    /// one value; an index of that path is more selective then.
     pub(crate) fn new(
         order: Vec<OrderPath>,
         fixed: &[(IndexPath, Value<'static>)],
@@ -150,8 +150,8 @@ impl Ordering {
         (paths.len() <= PATHS_MAX).then_some(Ordering { paths, from, to, prefix, fixed })
     }
 
-    /// The order of creation, where a query names none: by the numbers of items that all have these values.
-    /// `None` if they are too many.
+    /// The order of creation, for a query without one: by the numbers of the items that all have these values.
+    /// `None` if there are too many values.
     pub fn of_creation(fixed: &[(IndexPath, Value<'static>)]) -> Option<Ordering> {
         let mut prefix = Vec::new();
         let mut paths = Vec::new();
@@ -164,12 +164,12 @@ impl Ordering {
         (fixed <= PATHS_MAX).then_some(Ordering { paths, from, to, prefix, fixed })
     }
 
-    /// Where an item of this number is in an order of creation.
+    /// The key of the item with this number in an order of creation.
     pub fn place_of(&self, number: u64) -> Vec<u8> {
         [&self.prefix[..], &number.to_be_bytes()].concat()
     }
 
-    /// Where to go on behind the rows up to a mark: not behind where they are.
+    /// The key to resume at after a mark: the start of the mark's group, not behind it.
     pub fn resume_at(&self, mark: &OrderMark) -> Vec<u8> {
         let order = self.paths.get(self.fixed..).unwrap_or_default();
         let key =
@@ -180,7 +180,7 @@ impl Ordering {
     }
 }
 
-/// The key of the only value a restriction allows, if arrays and objects are none.
+/// The key of the single value that a restriction allows; `None` for arrays and objects.
 fn single_key(restriction: &Restriction) -> Option<&[u8]> {
     let [only] = &restriction.intervals[..] else { return None };
     let is_scalar = only.from.first().is_some_and(|kind| *kind < ARRAY);
@@ -188,14 +188,14 @@ fn single_key(restriction: &Restriction) -> Option<&[u8]> {
     (is_scalar && is_single).then_some(&only.from[..])
 }
 
-/// From the lowest key to the highest.
+/// The smallest interval that covers all of these.
 fn hull(intervals: &[KeyInterval]) -> Option<(Vec<u8>, Vec<u8>)> {
     let from = intervals.iter().map(|one| &one.from).min()?;
     let to = intervals.iter().map(|one| &one.to).max()?;
     Some((from.clone(), to.clone()))
 }
 
-/// Keys behind a prefix whose next part is within bounds, and perhaps a few more.
+/// The interval of keys with a prefix whose next part is within bounds; it may contain a few more.
 fn within(
     prefix: &[u8],
     bounds: Option<&(Vec<u8>, Vec<u8>)>,
@@ -214,7 +214,7 @@ fn within(
     }
 }
 
-/// A bound among arrays and objects, whose keys say nothing but that here.
+/// Cuts a bound among arrays and objects to its kind, since their order keys contain nothing else.
 fn kind_only(key: &[u8], more: u8) -> Vec<u8> {
     match key {
         [kind, _, ..] if *kind >= ARRAY => vec![*kind + more],

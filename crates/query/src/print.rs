@@ -1,4 +1,4 @@
-//! Trees as text.
+//! Prints trees as query text.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -171,12 +171,12 @@ fn joined(f: &mut Formatter<'_>, list: &[Expression], between: &str) -> fmt::Res
     Ok(())
 }
 
-/// Whether a property can stand behind a dot.
+/// Whether a property can be written after a dot.
 fn is_plain(name: &str) -> bool {
     name.starts_with(is_word_start) && name.chars().all(is_word_part) && !is_reserved(name)
 }
 
-/// An expression inside another: in parentheses unless it cannot be misread.
+/// An operand: in parentheses unless it is unambiguous.
 struct Operand<'e>(&'e Expression);
 
 impl Display for Operand<'_> {
@@ -196,7 +196,7 @@ impl Display for Operand<'_> {
     }
 }
 
-/// What a property is taken of. A bare `1.a` would read as a number.
+/// The expression before a property. A bare `1.a` would read as a number.
 struct Base<'e>(&'e Expression);
 
 impl Display for Base<'_> {
@@ -208,7 +208,7 @@ impl Display for Base<'_> {
     }
 }
 
-/// A name as a string.
+/// A name as a quoted string.
 struct Quoted<'n>(&'n str);
 
 impl Display for Quoted<'_> {
@@ -219,7 +219,7 @@ impl Display for Quoted<'_> {
     }
 }
 
-/// Things with commas between them.
+/// A list separated by commas.
 struct Separated<'l, T>(&'l [T]);
 
 impl<T: Display> Display for Separated<'_, T> {

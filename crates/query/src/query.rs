@@ -1,4 +1,4 @@
-//! A query: a text that was understood, with the values of its parameters.
+//! A parsed query, with the values of its parameters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::plan::{
 };
 use crate::value::Value;
 
-/// What the item is called in a condition and a shape.
+/// The name of the item in a condition and a shape.
 const ITEM_NAME: &str = "c";
 
-/// A text that was understood, without values for its parameters. What it takes to understand one is most of
-/// what a small query takes, so whoever is asked the same again and again keeps it.
+/// A parsed query text, without values for its parameters. Parsing is most of the cost of a small query, so
+/// callers that run the same text repeatedly should keep this (a plan cache).
 #[derive(Clone)]
 pub struct Parsed {
     text: Arc<str>,
@@ -33,10 +33,10 @@ pub struct Parsed {
 }
 
 impl Parsed {
-    /// Understands a text.
+    /// Parses a text.
     ///
     /// # Errors
-    /// When it is no query, or too large a one.
+    /// When the text is not a query, or exceeds a limit.
     pub fn parse(text: &str) -> Result<Parsed, QueryError> {
         let tree = parse(text, &Limits::default())?;
         Ok(Parsed { text: text.into(), tree: Arc::new(tree) })
@@ -48,10 +48,10 @@ impl Parsed {
         &self.text
     }
 
-    /// The query with these values, over a container with these computed properties.
+    /// Binds the parameter values, for a container with these computed properties.
     ///
     /// # Errors
-    /// When it makes no sense with them.
+    /// When the query is not valid with these values.
     pub fn with(
         &self,
         parameters: &[(String, Value<'static>)],
@@ -68,24 +68,24 @@ impl fmt::Debug for Parsed {
     }
 }
 
-/// A query that is ready to run, as often as wanted.
+/// A query that is ready to run any number of times.
 #[derive(Clone)]
 pub struct Query {
     text: Arc<str>,
     tree: Arc<Select>,
     parameters: Arc<Parameters>,
     compiled: Arc<Compiled>,
-    /// Names that stand for expressions and not for what items hold.
+    /// Names of computed properties, which stand for expressions and not for stored properties.
     computed: Arc<[String]>,
 }
 
 impl Query {
-    /// Understands a query. Parameter names carry their `@`.
+    /// Parses a query. Parameter names include their `@`.
     pub fn parse(text: &str, parameters: &[(String, Value<'static>)]) -> Result<Query, QueryError> {
         Query::parse_within(text, parameters, &Limits::default())
     }
 
-    /// The same with other limits.
+    /// Parses a query with other limits.
     pub fn parse_within(
         text: &str,
         parameters: &[(String, Value<'static>)],
@@ -94,7 +94,7 @@ impl Query {
         Query::understand(text, parameters, limits, &[])
     }
 
-    /// The same over a container with these computed properties.
+    /// Parses a query over a container with these computed properties.
     pub fn parse_over(
         text: &str,
         parameters: &[(String, Value<'static>)],
@@ -103,7 +103,7 @@ impl Query {
         Query::understand(text, parameters, &Limits::default(), computed)
     }
 
-    /// The parameters a text names, each once; none if it is no query.
+    /// The names of the parameters in a text, each once; empty if it is not a query.
     #[must_use]
     pub fn parameters_in(text: &str) -> Vec<&str> {
         match text.len() <= Limits::default().text_bytes {
@@ -122,8 +122,8 @@ impl Query {
         Query::of_tree(text, tree, parameters.iter().cloned().collect(), limits, computed)
     }
 
-    /// Understands a condition on single items, which it calls `c`, such as `c.total > 100`. The query
-    /// answers with one row for an item that meets it and with none for any other.
+    /// Parses a condition on single items, which it calls `c`, such as `c.total > 100`. The query
+    /// returns one row for an item that satisfies it and none for any other.
     pub fn condition(text: &str) -> Result<Query, QueryError> {
         let limits = Limits::default();
         let filter = parse_expression(text, &limits)?;
@@ -132,8 +132,8 @@ impl Query {
         Query::of_tree(text, tree, Parameters::new(), &limits, &[])?.item_by_item(text)
     }
 
-    /// Understands what to show of single items, which it calls `c`, such as `c.id, c.total * 2 AS n`.
-    /// The query answers with one object for each item.
+    /// Parses a projection of single items, which it calls `c`, such as `c.id, c.total * 2 AS n`.
+    /// The query returns one object for each item.
     pub fn shape(text: &str) -> Result<Query, QueryError> {
         let limits = Limits::default();
         let projection = parse_projection(text, &limits)?;
@@ -146,7 +146,7 @@ impl Query {
         Query::of_tree(text, tree, Parameters::new(), &limits, &[])?.item_by_item(text)
     }
 
-    /// The names of the properties of its rows, if it lists them.
+    /// The names of the properties of its rows, if the query lists them.
     pub fn column_names(&self) -> Vec<String> {
         match &self.tree.projection {
             Projection::List(columns) => crate::compile::column_names(columns),
@@ -154,7 +154,7 @@ impl Query {
         }
     }
 
-    /// Refuses what cannot be answered for an item by itself, from the item alone.
+    /// Rejects a query that cannot be answered for each item on its own.
     fn item_by_item(self, text: &str) -> Result<Query, QueryError> {
         let problem = if !self.is_streaming() {
             Problem::Meaning("An aggregate needs all items, and here there is one".to_owned())
@@ -193,12 +193,12 @@ impl Query {
         })
     }
 
-    /// The text as it was sent.
+    /// The query text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What makes it this query: its text and its parameters. Holds their values, so it is not for logs.
+    /// A string that identifies the query: text and parameters. It contains parameter values, so never log it.
     pub fn identity(&self) -> String {
         let mut parameters: Vec<_> = self.parameters.iter().collect();
         parameters.sort_by_key(|(name, _)| *name);
@@ -212,7 +212,7 @@ impl Query {
         identity
     }
 
-    /// The tree of the text.
+    /// The syntax tree.
     pub fn tree(&self) -> &Select {
         &self.tree
     }
@@ -226,12 +226,12 @@ impl Query {
         self.resume(context, Progress::default())
     }
 
-    /// Starts an execution where an earlier one of a streaming query has stopped.
+    /// Starts an execution where an earlier one of a streaming query stopped.
     pub fn resume(&self, context: Context, progress: Progress) -> Run {
         Run::new(Arc::clone(&self.compiled), context, progress)
     }
 
-    /// Whether rows come out while items go in. Otherwise every item must be pushed before the
+    /// Whether the query returns rows while items are pushed. Otherwise every item must be pushed before the
     /// first row is known.
     pub fn is_streaming(&self) -> bool {
         match self.compiled.stages.as_slice() {
@@ -240,8 +240,8 @@ impl Query {
         }
     }
 
-    /// Whether all that keeps it from streaming is its order, so that a page can go on from the last row of
-    /// the one before: see [`Run::for_page`].
+    /// Whether only its order keeps the query from streaming, so that a page can resume after the last row of
+    /// the previous one: see [`Run::for_page`].
     pub fn is_sorted_only(&self) -> bool {
         match self.compiled.stages.as_slice() {
             [only] => {
@@ -255,8 +255,8 @@ impl Query {
         }
     }
 
-    /// Whether an item may have no row: it has a filter, goes into what items hold, or shows a single value,
-    /// which may be undefined.
+    /// Whether an item may have no row: the query has a filter, iterates over parts of items, or selects a single
+    /// value, which may be undefined.
     pub fn may_pass_over(&self) -> bool {
         let is_item = |from: &From| {
             let whole = match &from.first.collection {
@@ -270,52 +270,52 @@ impl Query {
         !(is_object && of_items && self.tree.filter.is_none())
     }
 
-    /// How many of all rows to skip, and how many to answer at most.
+    /// How many rows to skip, and the most rows to return after that.
     pub fn window(&self) -> (u64, Option<u64>) {
         self.compiled.stages.last().map_or((0, None), |last| (last.skip, last.take))
     }
 
-    /// Whether items matter at all; `SELECT VALUE 1` needs none.
+    /// Whether the query reads items; `SELECT VALUE 1` does not.
     pub fn reads_items(&self) -> bool {
         self.compiled.stages.first().is_some_and(|stage| !stage.sources.is_empty())
     }
 
-    /// Whether it only counts items, so that whoever knows how many there are need not push any: see
+    /// Whether the query only counts items, so that a caller that knows the number need not push any: see
     /// [`Run::count`].
     pub fn only_counts(&self) -> bool {
         self.compiled.only_counts()
     }
 
-    /// Whether a sub-query has to see the whole container first.
+    /// Whether a sub-query must read the whole container first.
     pub(crate) fn has_stages(&self) -> bool {
         self.compiled.stages.len() > 1
     }
 
-    /// Whether the rows of several ranges have to be merged by someone: sorted, grouped, counted.
+    /// Whether the rows of several ranges must be merged: sorted, grouped or counted.
     pub fn needs_plan(&self) -> bool {
         let stages = &self.compiled.stages;
         stages.len() > 1 || stages.iter().any(|one| !one.is_streaming() || one.take.is_some())
     }
 
-    /// What an SDK needs to run it over the ranges of a container with this partition key.
+    /// The plan that an SDK needs to run the query over the ranges of a container with this partition key.
     pub fn plan(&self, definition: &PartitionKeyDefinition) -> Result<PlanDocument, QueryError> {
         plan(self, definition)
     }
 
-    /// The same over all ranges, for a filter with parameters whose values are not known yet.
+    /// The plan over all ranges, for a filter with parameters whose values are not known yet.
     pub fn plan_over_all_keys(&self) -> Result<PlanDocument, QueryError> {
         plan_over_all_keys(self)
     }
 
-    /// The same for a client that asks for one partition key: whoever has its items answers the whole query.
+    /// The plan for a client that queries one partition key: a single range returns the whole result.
     pub fn plan_of_one_key(&self) -> PlanDocument {
         plan_of_one_key(self)
     }
 
-    /// The values of these paths that an item must have to match, one entry for each possible
-    /// combination; `None` where any value is possible.
+    /// The values that an item must have at these paths to match, one entry for each possible
+    /// combination; `None` in an entry where any value is possible.
     ///
-    /// `None` as a whole means that every item must be looked at, an empty list that none need be.
+    /// `None` as a whole means that every item must be read, an empty list that none need be.
     /// A path is the property names from the item down, such as `["address", "city"]`. Items that
     /// fit no candidate never match; those that fit one may or may not.
     pub fn candidates(&self, paths: &[Vec<&str>]) -> Option<Vec<Candidate>> {
@@ -325,14 +325,14 @@ impl Query {
         candidates(&self.tree, &self.parameters, paths)
     }
 
-    /// Whether an item has no row, as far as that can be seen by a search for bytes. `item` is its JSON, which
-    /// may lack its last brace.
+    /// Whether a search for bytes shows that an item has no row. `item` is its JSON, which may lack its last
+    /// brace.
     pub fn rules_out(&self, item: &[u8]) -> bool {
         self.compiled.rules_out(item)
     }
 
-    /// What its filter says about the values at single paths. Every item that matches meets all of these,
-    /// so it is enough to look at the items that meet any one.
+    /// The restrictions that the filter puts on values at single paths. Every matching item satisfies all of
+    /// them, so it is enough to read the items that satisfy any one.
     pub fn restrictions(&self) -> Vec<Restriction> {
         if self.has_stages() {
             return Vec::new();
@@ -342,9 +342,9 @@ impl Query {
         restrictions
     }
 
-    /// How items could be had in the order of its rows, if it [sorts](Query::is_sorted_only) by single paths
-    /// and restricts nothing else but to single values. Restrictions an index must not know of are left to
-    /// the filter. `fixed` are values that all items in question have anyway.
+    /// The index order that returns items in the order of the rows. The query must [sort](Query::is_sorted_only)
+    /// by single paths and restrict other paths to single values only. Restrictions on paths for which `may_know`
+    /// is false are left to the filter. `fixed` are values that all candidate items have.
     pub fn ordering(
         &self,
         fixed: &[(IndexPath, Value<'static>)],
@@ -362,7 +362,7 @@ impl Query {
         Ordering::new(order, fixed, &restrictions)
     }
 
-    /// Whether a name stands for an expression, of which no index knows.
+    /// Whether a name is a computed property, which no index covers.
     fn is_computed(&self, name: Option<&str>) -> bool {
         name.is_some_and(|name| self.computed.iter().any(|computed| computed == name))
     }
@@ -392,7 +392,7 @@ fn of_items(projection: Projection, filter: Option<Expression>) -> Select {
 
 impl fmt::Debug for Query {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Parameter values are the users' secrets, and debug output ends up in logs.
+        // Parameter values may be secret, and debug output ends up in logs.
         f.debug_struct("Query").field("text", &self.text).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
 //! Computed properties: names for expressions, used like properties of items.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 
@@ -11,7 +11,7 @@ fn computed() -> Vec<ComputedProperty> {
     vec![
         ComputedProperty::parse("town", "SELECT VALUE LOWER(x.address.city) FROM x").unwrap(),
         ComputedProperty::parse("square", "SELECT VALUE c.n * c.n FROM c").unwrap(),
-        // One does not see another: this is the item's own, which is not there.
+        // One cannot refer to another: this is the item's own property, which does not exist.
         ComputedProperty::parse("nested", "SELECT VALUE c.square FROM c").unwrap(),
     ]
 }

@@ -1,18 +1,18 @@
-//! The corpus: every operator, function and clause on odd data, a line each, `what is asked  =>  the answer`.
+//! The corpus: every operator, function and clause on unusual data, one line each: `expression  =>  result`.
 //!
-//! `clauses.txt` has whole queries over the items of `items.txt`; all other files have expressions over one
-//! item whose fields hold what applications do not expect: nothing, null, the empty string, numbers beyond
-//! 2^53, characters beyond the first plane, empty arrays. The answers were worked out by another program
-//! from the documented rules, and not by this one; where another emulator answers otherwise is listed in
-//! `docs/internals/query-referees.md`.
+//! `clauses.txt` has whole queries over the items of `items.txt`. All other files have expressions over one
+//! item with fields that applications rarely expect: missing, null, the empty string, numbers beyond
+//! 2^53, characters beyond the first plane, empty arrays. The expected results come from another program that
+//! follows the documented rules, not from this one. `docs/internals/query-referees.md` lists where another
+//! emulator differs.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 
 use std::path::Path;
 
-/// `c` in the expressions. `gone` is not there.
+/// The item `c` of the expressions. `gone` does not exist.
 const ODD: &str = r#"{"id":"odd","nul":null,"yes":true,"no":false,"zero":0,"neg":-1.5,"big":9007199254740993,"huge":1e308,"blank":"","word":"abc","uni":"Ünï 😀","none":[],"list":[1,"x",null,[2]],"bare":{},"deep":{"k":{"l":[7]}}}"#;
 
 const CASES_MIN: usize = 1_500;

@@ -1,9 +1,9 @@
-//! What one query may cost: memory counts every row and value in flight, and a run ends within an item.
+//! The cost of one query: memory counts every row and intermediate value, and a run can end within an item.
 //!
-//! Limits are small so that each case takes a moment. Every query here is one that would otherwise grow far
+//! The limits are small so that each case is fast. Every query here would otherwise grow far
 //! beyond them.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ fn start(text: &str, budget: Budget) -> Run {
     Query::parse(text, &[]).unwrap().start(Context::default().with_budget(budget))
 }
 
-/// Queries that make much of one small item.
+/// Queries with large results for one small item.
 const LARGE: &[&str] = &[
     "SELECT c.s, x, y FROM c JOIN x IN c.a JOIN y IN c.a",
     "SELECT VALUE c FROM c JOIN x IN c.a JOIN y IN c.a JOIN z IN c.a",
@@ -71,7 +71,7 @@ fn rows_and_values_in_flight_count_and_a_query_beyond_its_memory_ends() {
 
 #[test]
 fn values_of_a_row_are_released_with_it() {
-    // Makes 40 MB of values, one after the other, and keeps a number.
+    // Makes 40 MB of values, one after the other, and keeps one number.
     let item = item();
     for text in [
         "SELECT VALUE COUNT(1) FROM c JOIN x IN c.a JOIN y IN c.a WHERE LENGTH(CONCAT(c.s, ToString(x))) > 1",
@@ -111,7 +111,7 @@ fn many_queries_together_stay_within_the_pool() {
     );
 }
 
-/// Ends a run at the n-th question.
+/// Ends a run at the n-th check.
 struct After(AtomicU64, Interruption);
 
 impl Watch for After {
@@ -144,7 +144,7 @@ fn a_run_ends_within_an_item_when_its_time_is_up_or_its_client_is_gone() {
             let ended = run.push(item.as_bytes(), 0, &mut Vec::new()).map(|_| ());
             let ended = ended.and_then(|()| run.finish().map(|_| ()));
             assert_eq!(ended, Err(expected), "{text}");
-            // Twenty quanta, one that was under way, and what one step may cost beyond it.
+            // Twenty quanta, the one in progress, and the most that one step may cost beyond it.
             assert!(run.steps() < 22 * 1024 + 10_000, "{text}: {} steps", run.steps());
         }
     }
@@ -186,7 +186,7 @@ fn rows_come_in_order_however_many_are_sorted() {
     assert_eq!(found, expected);
 }
 
-/// How a query over one item ends if its client leaves behind the twentieth question of the watch.
+/// The result and the steps of a query over one item whose client disconnects after the twentieth check.
 fn abandoned(text: &str, item: &str) -> (Result<(), EvaluationError>, u64) {
     let watch = Arc::new(After(AtomicU64::new(20), Interruption::Abandoned));
     let mut run = start(text, Budget::default().watched(watch));

@@ -1,11 +1,11 @@
-//! The parser and planner of the published Rust driver, asked about the same texts.
+//! Compares our parser and planner with those of the published Rust driver, on the same texts.
 //!
-//! Its authors wrote it to plan queries without asking the service, and know nothing of us. It is asked about
-//! every text of the corpus, about texts that lack, repeat or swap one of their words, so that most of them
-//! are wrong, and about filters of the partition key. Where the two of us disagree is listed here by its
-//! reason, and in words in `docs/internals/query-referees.md`; a disagreement nobody has decided fails.
+//! The driver was written independently, to plan queries without the service. The texts are
+//! all of the corpus, texts that lack, repeat or swap one of their words, so that most of them
+//! are wrong, and filters of the partition key. Differences are listed here by their
+//! reason, and described in `docs/internals/query-referees.md`; an unlisted difference fails.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used, clippy::panic)] // a failed test names the line
 
 use azure_data_cosmos_driver::query::__test_only_generate_query_plan_for_pk_paths as plan_of_driver;
 use headwater_model::PartitionKeyDefinition;
@@ -14,10 +14,10 @@ use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Of the expressions of the corpus one in so many is made wrong; of its whole queries all are.
+/// Only every n-th expression of the corpus is made wrong; of its whole queries all are.
 const EXPRESSIONS_STEP: usize = 7;
 
-/// The queries of the corpus: those that stand there, and an expression of each line of the others.
+/// The queries of the corpus: its whole queries, and one for each expression in the other files.
 fn corpus(is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
     let mut files: Vec<_> =
@@ -40,7 +40,7 @@ fn corpus(is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
     texts
 }
 
-/// The words of a text and what is between them; together they are the text.
+/// The words of a text and the text between them; joined, they are the text.
 fn words(text: &str) -> Vec<String> {
     let is_of_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut words: Vec<String> = Vec::new();
@@ -62,7 +62,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// A text without one of its words, with one of them twice, and with two that changed places.
+/// Variants of a text: without one of its words, with one repeated, and with two swapped.
 fn made_wrong(text: &str) -> Vec<String> {
     let words = words(text);
     let places: Vec<usize> = (0..words.len()).filter(|at| !words[*at].trim().is_empty()).collect();
@@ -83,7 +83,7 @@ fn made_wrong(text: &str) -> Vec<String> {
     made
 }
 
-/// Whether the driver can read a text. What it cannot plan for another reason it has read.
+/// Whether the driver can parse a text. A text that it cannot plan for another reason was parsed.
 fn driver_reads(text: &str) -> bool {
     match plan_of_driver(text, &["/pk"], &[]) {
         Ok(_) => true,
@@ -95,7 +95,7 @@ fn we_read(text: &str) -> bool {
     Parsed::parse(text).is_ok()
 }
 
-/// Why the driver reads what we do not, or the other way round; `None` if nobody has decided that.
+/// Why the driver's parser and ours differ on a text; `None` if the difference is not listed.
 fn decided(text: &str) -> Option<&'static str> {
     if text.contains("VALUE(SELECT")
         || text.contains("VALUEARRAY(S")
@@ -142,12 +142,12 @@ fn the_driver_and_we_refuse_the_same_texts() {
         read + refused,
         undecided.iter().take(60).cloned().collect::<Vec<_>>().join("\n")
     );
-    // Texts that all were right, or all wrong, would prove nothing.
+    // The test needs many valid and many invalid texts.
     assert!(read >= 1_000 && refused >= 10_000, "{read} read, {refused} refused");
 }
 
-/// Every aggregate of a plan. The driver has one list of them; the service, and we, put those with a name
-/// of their own elsewhere.
+/// Every aggregate of a plan. The driver has one list of them; the service, and we, put those with an alias
+/// elsewhere.
 fn aggregates(info: &Json) -> BTreeSet<String> {
     let listed = info["aggregates"].as_array().into_iter().flatten();
     let named = info["groupByAliasToAggregateType"].as_object();
@@ -158,7 +158,7 @@ fn aggregates(info: &Json) -> BTreeSet<String> {
 #[test]
 fn the_driver_and_we_plan_the_corpus_alike() {
     for text in corpus(|_| true) {
-        // The driver's plan is the same whatever keys the filter leaves.
+        // The driver's plan does not depend on the keys that the filter allows.
         let ours = Query::parse(&text, &[]).unwrap().plan_over_all_keys().unwrap();
         let ours = serde_json::to_value(ours).unwrap()["queryInfo"].take();
         let theirs = plan_of_driver(&text, &["/pk"], &[]).unwrap()["queryInfo"].take();
@@ -178,7 +178,7 @@ fn the_driver_and_we_plan_the_corpus_alike() {
     }
 }
 
-/// Which keys a filter of `/pk` leaves: none, some, or all.
+/// The keys that a filter of `/pk` allows: none, some, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keys {
     None,
@@ -206,8 +206,8 @@ fn keys_by_driver(text: &str) -> Keys {
     }
 }
 
-/// What a filter of `/pk` leaves by us, and by the driver where that is not the same. It may leave more than
-/// we do and costs its user a round trip then; less would be a wrong answer of one of us.
+/// The keys a filter of `/pk` allows by our plan, and by the driver's if that differs. The driver may allow
+/// more, which costs its user a round trip; fewer would be a wrong answer of one of us.
 const FILTERS: [(&str, Keys, Option<Keys>); 14] = [
     ("c.pk = 'a'", Keys::Some, None),
     ("'a' = c[\"pk\"] AND c.x > 1", Keys::Some, Some(Keys::All)),

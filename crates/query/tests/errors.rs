@@ -1,12 +1,12 @@
-//! What people are told when a query is wrong: the message, the place, the suggestion.
+//! Messages of invalid queries: text, position and suggestion.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 
 use headwater_query::{Query, Value};
 
-/// The line and column, and the message.
+/// Checks the line, the column and the message.
 #[track_caller]
 fn check(text: &str, expected: &str) {
     let error = Query::parse(text, &[]).map(|_| "no error").unwrap_err();

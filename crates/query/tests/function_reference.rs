@@ -1,13 +1,13 @@
-//! The page of the guide about functions is what the table of functions says.
+//! The function reference of the guide matches the table of functions.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_query::{Function, functions};
 use std::fmt::Write as _;
 use std::path::Path;
 
 const PAGE: &str = "docs/guide/functions.md";
-/// Set, the test writes the page instead of comparing it.
+/// When this variable is set, the test writes the page instead of comparing it.
 const WRITE: &str = "HEADWATER_WRITE_PAGES";
 const HEAD: &str = "\
 # Query functions

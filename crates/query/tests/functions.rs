@@ -1,6 +1,6 @@
 //! The examples of the function table are its tests.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 
@@ -54,7 +54,7 @@ fn functions_that_are_not_here_yet_say_so() {
     }
 }
 
-/// What the documentation of the language lists, by its sections.
+/// The functions in the documentation of the language, by its sections.
 const DOCUMENTED: &[&str] = &[
     // Aggregates
     "AVG COUNT COUNTIF MAKELIST MAKESET MAX MIN SUM",
@@ -85,7 +85,7 @@ const DOCUMENTED: &[&str] = &[
     "IS_PRIMITIVE IS_STRING",
 ];
 
-/// What it lists and we say we have not.
+/// Documented functions that are not supported.
 const DOCUMENTED_AND_LATER: &str =
     "FULLTEXTCONTAINS FULLTEXTCONTAINSALL FULLTEXTCONTAINSANY FULLTEXTSCORE RRF VECTORDISTANCE";
 

@@ -1,7 +1,7 @@
-//! A container split into ranges gives the same answer: each range runs the rewritten query, the
-//! rows are merged the way the SDKs do it, and the result is that of the query run directly.
+//! A container split into ranges gives the same result: each range runs the rewritten query, the
+//! rows are merged as the SDKs merge them, and the result equals that of the query run directly.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 
@@ -37,7 +37,7 @@ const QUERIES: &[&str] = &[
     "SELECT VALUE COUNT(1) FROM (SELECT DISTINCT VALUE c.a FROM c)",
 ];
 
-/// One piece of an aggregate: what the rewritten queries call `item` and `item2`.
+/// A partial aggregate: the rewritten queries call its fields `item` and `item2`.
 #[derive(Clone, Default)]
 struct Piece {
     count: f64,
@@ -91,7 +91,7 @@ fn run(items: &[String], text: &str) -> Vec<Value<'static>> {
     rows.elements().unwrap().into_owned()
 }
 
-/// The answer of all ranges together.
+/// The merged result of all ranges.
 fn merged(ranges: &[Vec<String>], text: &str, info: &QueryInfo) -> Vec<Value<'static>> {
     let per_range =
         if info.rewritten_query.is_empty() { text } else { info.rewritten_query.as_str() };

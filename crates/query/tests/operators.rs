@@ -1,10 +1,10 @@
-//! Operators: how they bind, what they answer, and what undefined does to them.
+//! Operators: precedence, results, and the effect of undefined.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 
-/// An expression and what it prints as; nothing stands for undefined.
+/// Checks an expression and its printed result; an empty result stands for undefined.
 #[track_caller]
 fn check(expression: &str, expected: &str) {
     common::check(&[], &format!("SELECT VALUE [{expression}]"), &format!("[[{expected}]]"));
@@ -62,7 +62,7 @@ fn operators_bind_as_tightly_as_they_should() {
 
 #[test]
 fn truth_has_three_values() {
-    // "n" is anything that is neither true nor false: undefined, null, a number.
+    // "n" is any value that is neither true nor false: undefined, null, a number.
     for n in ["undefined", "null", "1", "\"true\"", "[]"] {
         let cases = [
             ("true AND true", "true"),

@@ -1,5 +1,5 @@
-//! The shape of plans: which fields follow from which query, as the service plans it. Running the rewritten
-//! queries is the business of `plans.rs`.
+//! The shape of plans: which fields each query has in its plan, as the service plans it. `plans.rs` runs the
+//! rewritten queries.
 
 #![allow(clippy::unwrap_used)] // a failed test names the line
 
@@ -20,7 +20,7 @@ fn rewritten(text: &str) -> String {
     plan(text).query_info.rewritten_query
 }
 
-/// The points a plan asks for, as partition keys in JSON; `*` for everything.
+/// Checks the points of a plan, as partition keys in JSON; `*` for all keys.
 #[track_caller]
 fn check_keys(filter: &str, keys: &[&str]) {
     let plan = plan(&format!("SELECT * FROM p WHERE {filter}"));
@@ -89,10 +89,10 @@ fn one_partition_key_answers_offset_and_limit_itself() {
     let text = "SELECT p.name FROM p WHERE p.town = 'Bern' OFFSET 20 LIMIT 10";
     let info = plan(text).query_info;
     assert_eq!((info.offset, info.limit, info.rewritten_query.as_str()), (None, None, ""));
-    // Without the value of a parameter nothing says that it is one key.
+    // Without the parameter's value, the plan cannot tell that there is one key.
     let open = Query::parse(text, &[]).unwrap().plan_over_all_keys().unwrap();
     assert_eq!((open.query_info.offset, open.query_info.limit), (Some(20), Some(10)));
-    // Merging is left to the client, and so is the window behind it.
+    // The client merges, so it also applies the window.
     for text in [
         "SELECT DISTINCT p.name FROM p WHERE p.town = 'Bern' OFFSET 20 LIMIT 10",
         "SELECT VALUE COUNT(1) FROM p WHERE p.town = 'Bern' OFFSET 20 LIMIT 10",

@@ -1,6 +1,6 @@
-//! Plans: the vectors, the ranges, and that rewritten queries run and merge to the direct answer.
+//! Plans: the vectors and the ranges; rewritten queries run and merge to the direct result.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 
@@ -13,7 +13,7 @@ fn plan(text: &str, definition: &PartitionKeyDefinition) -> Json {
     serde_json::to_value(query.plan(definition).unwrap()).unwrap()
 }
 
-/// White space does not count.
+/// Ignores white space.
 fn squeeze(plan: &mut Json) {
     let text = plan["queryInfo"]["rewrittenQuery"].as_str().unwrap_or_default();
     let squeezed: String = text.chars().filter(|c| !c.is_whitespace()).collect();

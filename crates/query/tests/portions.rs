@@ -1,4 +1,4 @@
-//! Portions of the rows of one item add up to all of them, whatever the sources of the query are.
+//! The portions of an item's rows add up to all rows, for every kind of source.
 
 #![allow(clippy::unwrap_used)] // a failed test names the line
 
@@ -49,7 +49,7 @@ fn portions_add_up_to_all_rows_of_an_item() {
                 found.append(&mut some);
                 let Portioned::Part(position) = next else { break };
                 assert!(position > from, "{text}: {position:?} is not behind {from:?}");
-                // A continuation carries it as text, and the next page is another run.
+                // A continuation carries the position as text, and the next page is another run.
                 from = RowPosition::parse(&position.to_string()).unwrap();
                 run = query.resume(Context::default(), run.progress());
             }
@@ -91,7 +91,7 @@ fn a_portion_that_runs_out_of_steps_ends_where_it_is() {
     let found: Vec<_> = found.iter().map(|row| String::from_utf8_lossy(row)).collect();
     assert_eq!(found.join(" "), "12 13 14 21 23 24 31 32 34 41 42 43");
     assert!(pages > 2, "{pages} pages");
-    // Without room for a single row there is nothing to resume at.
+    // Without enough steps for a single row there is no position to resume at.
     limits.steps = 2;
     let mut run = Query::parse_within(text, &[], &limits).unwrap().start(Context::default());
     let portion = Portion { from: RowPosition::default(), rows: 100, bytes: usize::MAX };

@@ -1,13 +1,13 @@
-//! Properties: printing and parsing agree, nothing panics, and plans merge to the direct answer.
+//! Properties: printing and parsing agree, nothing panics, and plans merge to the direct result.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 
 use headwater_query::{Context, Limits, Query};
 use proptest::prelude::*;
 
-/// Queries that use every clause and operator; mutations start here.
+/// Queries that use every clause and operator; mutations start from these.
 const SEEDS: &[&str] = &[
     "SELECT * FROM c",
     "SELECT DISTINCT TOP 5 c.id, c.n AS m, {a: c.x[0], \"b c\": [1, 2]} AS o FROM c",

@@ -1,6 +1,6 @@
-//! Queries over a small set of items, as a table: the query, and the rows it must answer with.
+//! Queries over a small set of items, as a table: each query and the expected rows.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 
@@ -38,8 +38,8 @@ fn projections() {
     check(&items, "SELECT c FROM c WHERE false", "[]");
 }
 
-/// What a join finds in the text of an item is what it finds in values that were made of it, names with escapes
-/// and parts of what has none included.
+/// A join over the text of an item gives the same rows as a join over values made from it, including names with
+/// escapes and properties of elements that are not objects.
 #[test]
 fn joins_over_text_and_over_values_agree() {
     let item = r#"{"id":"1","tags":[ {"k":1,"list":[{"x":2},{"x":[3]},4]},{"list":[],"k":"}"}, 5,
@@ -257,8 +257,8 @@ fn odd_items() {
     check("SELECT c.value AS value, c.order AS order FROM c WHERE c.value = 2 AND false", "[]");
 }
 
-/// SDKs go on in a sorted query with a filter on what may still come: values of the same type, and all of the types
-/// behind it. They name types as the service does, also where the documentation has another name.
+/// SDKs resume a sorted query with a filter for the remaining values: values of the same type, and all later
+/// types. They name types as the service does, even where the documentation has another name.
 #[test]
 fn the_filters_that_sdks_go_on_with_are_understood() {
     let values =

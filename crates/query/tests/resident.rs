@@ -1,8 +1,8 @@
-//! What the process takes while queries run, as the kernel counts it: the meter must not miss anything large.
+//! The process's resident memory while queries run: the meter must not miss any large allocation.
 //!
-//! Alone in its program, since every other test would count too.
+//! A test program of its own, since other tests in the process would count too.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 use headwater_query::{Budget, Context, Query};
 
@@ -17,7 +17,7 @@ fn resident_bytes() -> usize {
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// Rows that can be asked how large they are while they are made.
+/// The most memory that the process holds during a query.
 fn peak_of(text: &str, item: &[u8]) -> usize {
     let context = Context::default().with_budget({
         let mut budget = Budget::default();
@@ -33,7 +33,7 @@ fn peak_of(text: &str, item: &[u8]) -> usize {
 
 static PEAK: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
-/// Looks at the process instead of a clock.
+/// Samples the process's memory instead of a clock.
 #[derive(Default)]
 struct Sampling(std::sync::atomic::AtomicU64);
 

@@ -1,6 +1,6 @@
-//! Runs as a caller drives them: streaming, resuming, budgets, user-defined functions.
+//! Runs from the caller's side: streaming, resuming, budgets, user-defined functions.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod common;
 
@@ -264,7 +264,7 @@ fn queries_and_runs_travel_between_threads() {
 #[test]
 fn the_answer_does_not_depend_on_the_order_in_which_items_are_pushed() {
     let items: Vec<String> =
-        // Two texts for the same number, of which the first item's is shown.
+        // Two texts for the same number; the result shows that of the first item.
         (0..40).map(|n| format!(r#"{{"id":"{n}","g":{}{},"n":{n}}}"#, n % 7, ["", ".0"][n % 2])).collect();
     let queries = [
         "SELECT c.g, COUNT(1) AS n FROM c GROUP BY c.g",

@@ -1,17 +1,17 @@
-//! What a script works on: the items of one logical partition, through a trait, so that this crate need
-//! not know who keeps them.
+//! The items that a script works on: those of one logical partition, behind a trait, so that this crate
+//! does not depend on a store.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The items of one logical partition, as they are with everything the script has done so far.
+/// The items of one logical partition, including all changes the script has made so far.
 ///
-/// Items go in and out as JSON text. A write that is refused has changed nothing.
+/// Items go in and out as JSON text. A refused write changes nothing.
 pub trait Collection: Send + 'static {
-    /// Links of the collection: by resource ids, with a slash at its end, and by names, without one.
+    /// Links of the collection: by resource ids, with a trailing slash, and by names, without one.
     fn links(&self) -> (String, String);
 
-    /// Creates an item; one without an id is given one if `generate_id` says so.
+    /// Creates an item. If it has no id, `generate_id` decides whether it gets one.
     fn create(&mut self, body: &str, generate_id: bool) -> Result<Stored, OperationError>;
 
     /// Creates an item, or replaces it if it exists and has this etag.
@@ -40,72 +40,72 @@ pub trait Collection: Send + 'static {
     fn query(&mut self, request: &PageRequest<'_>) -> Result<Page, OperationError>;
 }
 
-/// Which item a script means.
+/// Identifies an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The one of this id.
+    /// The item with this id.
     Id(String),
-    /// The one of this resource id, or else of this id.
+    /// The item with this resource id, or else with this id.
     Rid(String),
 }
 
 /// An item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// As JSON, system properties included.
+    /// The item as JSON, system properties included.
     pub json: String,
-    /// Its etag, as it stands in the item.
+    /// Its etag, as in the item.
     pub etag: String,
 }
 
-/// What a script wants to read.
+/// A script's request for a page of items or query results.
 #[derive(Clone, Debug)]
 pub struct PageRequest<'a> {
     /// The query; `None` for all items.
     pub query: Option<&'a str>,
-    /// Names with their `@`, and values as JSON.
+    /// Parameters: names with their `@`, and values as JSON.
     pub parameters: Vec<(String, Option<&'a str>)>,
-    /// Where an earlier page ended.
+    /// The continuation of the previous page.
     pub continuation: Option<&'a str>,
-    /// How many results at most.
+    /// The most results of the page.
     pub page_size: u32,
 }
 
-/// A page.
+/// A page of results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// The results as a JSON array.
     pub rows: String,
-    /// Where to go on; `None` at the end.
+    /// The continuation of the next page; `None` at the end.
     pub continuation: Option<String>,
 }
 
-/// Why a collection did not do what a script asked for.
+/// Why a collection did not carry out an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperationError {
-    /// It cannot be done; the script is told and may go on.
+    /// The operation is refused; the script receives the error and may continue.
     Refused {
-        /// What kind of refusal it is.
+        /// The kind of refusal.
         reason: Reason,
-        /// Why, for people.
+        /// The message for users.
         message: String,
     },
-    /// The script has done as much as one call may; it should end and be called again.
+    /// The script has used up the operations of one call; it should return and be called again.
     NotAccepted,
-    /// The script must not go on, and the collection knows why.
+    /// The script must stop; the collection knows the cause.
     Stop,
 }
 
-/// The refusals scripts tell apart, by the numbers the service gives them.
+/// The refusals that scripts can distinguish, by the service's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It makes no sense.
+    /// The request is malformed.
     BadRequest,
-    /// It is not allowed here.
+    /// The operation is not allowed here.
     Forbidden,
-    /// There is no such item.
+    /// The item does not exist.
     NotFound,
-    /// An item or a unique key is there already.
+    /// The item or a unique key exists already.
     Conflict,
     /// The item has another etag.
     PreconditionFailed,
@@ -116,7 +116,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The number of an error, and the word for it.
+    /// The status number of a refusal and its name.
     #[must_use]
     pub const fn number(self) -> (u16, &'static str) {
         match self {
@@ -132,13 +132,13 @@ impl Reason {
 }
 
 impl OperationError {
-    /// A request that makes no sense.
+    /// Refuses a malformed request.
     pub fn bad_request(message: impl Into<String>) -> OperationError {
         OperationError::Refused { reason: Reason::BadRequest, message: message.into() }
     }
 }
 
-/// Options as the prelude writes them.
+/// The options of a call, as the prelude writes them.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Options<'a> {
@@ -161,10 +161,10 @@ struct Parameter<'a> {
     value: Option<&'a RawValue>,
 }
 
-/// Answers what a script asks of its collection: the collection itself, or a server that has it.
+/// Answers a script's collection calls: the collection itself, or a channel to the server that has it.
 pub(crate) trait Answerer: Send + 'static {
-    /// Carries out one call of the prelude. The answer is the text it expects: a character that says what came
-    /// of it, and the rest.
+    /// Carries out one call of the prelude. The answer is text: a character for the outcome, then the
+    /// payload.
     fn answer(&mut self, operation: &str, options: &str, body: Option<&str>) -> String;
 }
 
@@ -195,7 +195,7 @@ fn carry_out(
     body: Option<&str>,
 ) -> Result<String, OperationError> {
     let options: Options<'_> = serde_json::from_str(options)
-        .map_err(|error| OperationError::bad_request(format!("the options: {error}")))?;
+        .map_err(|error| OperationError::bad_request(format!("invalid options: {error}")))?;
     let etag = options.etag.as_deref().filter(|etag| !etag.is_empty());
     let body = body.unwrap_or_default();
     match operation {
@@ -244,7 +244,7 @@ fn rows(page: &Page) -> String {
     }
 }
 
-/// A text as JSON.
+/// Writes a text as a JSON string.
 pub(crate) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

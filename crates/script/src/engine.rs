@@ -1,8 +1,8 @@
-//! One sandbox: an engine of its own with caps on memory, stack and time, and the prelude in it.
+//! One sandbox: an engine with caps on memory, stack and time, and the prelude loaded in it.
 //!
-//! The engine asks now and then whether to go on. Past the deadline, or once the script has been told to
-//! stop, the answer is no, and no `try` or `finally` of the script runs any more. `memory` shortens the steps
-//! until it asks.
+//! The engine calls an interrupt handler now and then. After the deadline, or once the script was stopped, the
+//! handler ends the script without running any further `try` or `finally`. `memory` shortens the steps between
+//! two such calls.
 
 use crate::error::ScriptError;
 use crate::limits::{Clock, Limits};
@@ -17,19 +17,19 @@ use std::time::Duration;
 const GUARDS: &str = include_str!("guards.js");
 const PRELUDE: &str = include_str!("prelude.js");
 
-/// Bytes for the error that ends a script: some objects and a stack trace, each in a new block of the engine.
+/// Bytes reserved for the error that ends a script: some objects and a stack trace, each in a new engine block.
 const RESERVE_BYTES: usize = 1 << 20;
 
-/// A sandbox. Everything in it goes with it.
+/// A sandbox. Dropping it frees everything in it.
 pub(crate) struct Sandbox {
     context: Context,
     pub(crate) watch: Watch,
     pub(crate) limits: Limits,
-    /// Whether some source in it says that it throws null.
+    /// Whether a source in it contains `throw null`.
     throws_null: AtomicBool,
 }
 
-/// What the engine asks whether to go on, and why not.
+/// The state behind the interrupt handler: the clock, the limits and why the script must end.
 #[derive(Clone)]
 pub(crate) struct Watch {
     clock: Clock,
@@ -37,7 +37,7 @@ pub(crate) struct Watch {
     limits: Limits,
     expired: Arc<AtomicBool>,
     stopped: Arc<AtomicBool>,
-    /// Bytes the engine may still take to report the end of a script.
+    /// Bytes the engine may still allocate to report the end of a script.
     reserve: Arc<AtomicUsize>,
 }
 
@@ -60,8 +60,8 @@ impl Watch {
         self.expired.load(Ordering::Relaxed) || self.stopped.load(Ordering::Relaxed)
     }
 
-    /// What the engine asks between its steps. Before it is told to end, it gets memory for the error: without
-    /// any it would throw one that the script can catch, and the script would continue.
+    /// The interrupt handler. Before it ends the script it releases memory for the error: without any, the engine
+    /// would throw an error that the script can catch, and the script would continue.
     fn interrupts(&self) -> bool {
         let must_end = self.must_end();
         if must_end {
@@ -70,7 +70,7 @@ impl Watch {
         must_end
     }
 
-    /// Whether the reserve has this many bytes, which are taken from it.
+    /// Takes this many bytes from the reserve; false if it does not have them.
     pub(crate) fn takes_reserve(&self, bytes: usize) -> bool {
         let left = self.reserve.load(Ordering::Relaxed);
         let is_enough = left > 0 && left >= bytes;
@@ -95,7 +95,7 @@ impl Watch {
     }
 }
 
-/// What the prelude's `explain` says about a thrown value.
+/// The prelude's description of a thrown value.
 #[derive(Deserialize)]
 struct Explained {
     text: String,
@@ -108,9 +108,9 @@ impl Sandbox {
         let watch = Watch::new(limits, clock);
         let memory = Memory::new(watch.clone(), limits.memory_bytes);
         let runtime = Runtime::new_with_alloc(memory).map_err(engine)?;
-        // Nothing looks for cycles of garbage while a script runs. When memory ends in the middle of a
-        // change to an object, the engine makes an error object, and looking for garbage at that moment
-        // follows pointers that are not right yet. A script that leaves cycles ends at its cap instead.
+        // The cycle collector is off while a script runs. When memory runs out in the middle of a change to an
+        // object, the engine creates an error object, and collecting cycles at that moment follows invalid
+        // pointers. A script that leaves cycles ends at its memory cap instead.
         runtime.set_gc_threshold(usize::MAX);
         runtime.set_max_stack_size(limits.stack_bytes);
         let asked = watch.clone();
@@ -119,7 +119,7 @@ impl Sandbox {
         Ok(Sandbox { context, watch, limits: *limits, throws_null: AtomicBool::new(false) })
     }
 
-    /// Works inside the sandbox, which is locked meanwhile: nothing in there may ask for it again.
+    /// Works inside the sandbox. The sandbox is locked meanwhile, so `work` must not enter it again.
     pub(crate) fn enter<T>(
         &self,
         work: impl FnOnce(&Ctx<'_>) -> Result<T, ScriptError>,
@@ -127,7 +127,7 @@ impl Sandbox {
         self.context.with(|ctx| work(&ctx))
     }
 
-    /// Loads guards and prelude; `setting` is what it has to know about the call, as JSON.
+    /// Loads guards and prelude; `setting` describes the call to the prelude, as JSON.
     pub(crate) fn prelude<'js>(
         &self,
         ctx: &Ctx<'js>,
@@ -143,7 +143,7 @@ impl Sandbox {
         prepared.map_err(|error| self.failed(ctx, None, &error))
     }
 
-    /// Finds the function of a script: the whole source if that is one, or else the first it declares.
+    /// Finds the entry function of a script: the whole source if it is one, or else the first one it declares.
     pub(crate) fn entry<'js>(
         &self,
         ctx: &Ctx<'js>,
@@ -171,7 +171,7 @@ impl Sandbox {
         declared.find_map(|name| globals.get(name).ok()).ok_or(ScriptError::NoFunction)
     }
 
-    /// Fails if the script has been ended.
+    /// Fails if the script must end.
     pub(crate) fn check(&self) -> Result<(), ScriptError> {
         if self.watch.expired.load(Ordering::Relaxed) {
             return Err(ScriptError::Time(self.limits.time));
@@ -182,7 +182,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// What an error of the engine means. `prelude` helps to explain what a script has thrown.
+    /// Converts an error of the engine. `prelude` describes what the script has thrown.
     pub(crate) fn failed<'js>(
         &self,
         ctx: &Ctx<'js>,
@@ -213,8 +213,8 @@ impl Sandbox {
         prelude: Option<&Object<'js>>,
         thrown: &Value<'js>,
     ) -> ScriptError {
-        // The engine throws null when there is not even the memory for an error. Nothing else tells its
-        // null from a script's, so only a script that says that it throws null is believed to have.
+        // The engine throws null when it has no memory even for an error. Nothing distinguishes its null from a
+        // script's, so null counts as the script's only if a source contains `throw null`.
         if thrown.is_null() && !self.throws_null.load(Ordering::Relaxed) {
             return ScriptError::Memory(self.limits.memory_bytes);
         }
@@ -242,7 +242,7 @@ impl Sandbox {
     }
 }
 
-/// An exception without the help of the prelude.
+/// Describes an exception without the prelude.
 fn plainly(thrown: &Value<'_>) -> Option<Explained> {
     let error = thrown.as_exception()?;
     Some(Explained {
@@ -252,7 +252,7 @@ fn plainly(thrown: &Value<'_>) -> Option<Explained> {
     })
 }
 
-/// Whether a source has `throw null` or `reject(null)` in it.
+/// Whether a source contains `throw null` or `reject(null)`.
 fn says_throw_null(source: &str) -> bool {
     source.match_indices("null").any(|(at, _)| {
         let before = source[..at].trim_end_matches(|c: char| c.is_whitespace() || c == '(');
@@ -264,7 +264,7 @@ fn names(ctx: &Ctx<'_>) -> Vec<String> {
     ctx.globals().keys::<String>().flatten().collect()
 }
 
-/// Scripts are written for the loose mode of the language.
+/// Evaluation options: scripts expect sloppy mode.
 fn options(file: &str) -> EvalOptions {
     let mut options = EvalOptions::default();
     options.strict = false;

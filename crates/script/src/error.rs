@@ -1,46 +1,46 @@
-//! Why a script did not run to its end.
+//! Errors of a script that did not complete.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Why a script did not run to its end. Nothing it did counts then.
+/// Why a script did not complete. The caller must discard its changes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ScriptError {
     /// The source is not JavaScript.
     #[error("Failed to compile the script: {0}")]
     Compile(String),
-    /// The source is JavaScript without a function in it.
+    /// The source is JavaScript but contains no function.
     #[error("the body of the script must be a function, such as function name(a, b) {{ … }}")]
     NoFunction,
-    /// The script threw, or something it called did.
+    /// The script, or something it called, threw an exception.
     #[error(
         "Encountered exception while executing function. Exception = {text}\r\nStack trace: {stack}"
     )]
     Thrown {
-        /// What it threw, as text.
+        /// The thrown value, as text.
         text: String,
-        /// Where.
+        /// The stack trace.
         stack: String,
-        /// The error's `number`; 0 if it has none.
+        /// The error's `number` property; 0 if it has none.
         number: u32,
     },
-    /// It took too long.
+    /// The script exceeded its time limit.
     #[error(
         "the script did not end within {} ms and was stopped; do less in one call, and return when a \
          call is not accepted", .0.as_millis()
     )]
     Time(Duration),
-    /// It took too much memory.
+    /// The script exceeded its memory limit.
     #[error("the script needs more than {0} bytes of memory; work on fewer items at a time")]
     Memory(usize),
-    /// Its response is too large.
+    /// The response is too large.
     #[error("the response of the script is larger than {0} bytes; return less, and a continuation")]
     Response(usize),
-    /// The collection told it to stop, and knows why.
+    /// The collection stopped the script; it knows the cause.
     #[error("the script was stopped")]
     Stopped,
-    /// There is no process to run it in.
+    /// No worker process could be started.
     #[error(
         "cannot start a process for the script: {0}; check the limits on processes and memory of the server"
     )]
@@ -51,8 +51,8 @@ pub enum ScriptError {
 }
 
 impl ScriptError {
-    /// Whether a worker ends after this error instead of serving another script: the engine is not reliable
-    /// about what it frees when its memory or its time is over.
+    /// Whether the worker must end after this error instead of serving another script. After running out of memory
+    /// or time the engine may not free everything.
     pub(crate) fn ends_worker(&self) -> bool {
         matches!(self, ScriptError::Time(_) | ScriptError::Memory(_) | ScriptError::Engine(_))
     }

@@ -1,16 +1,16 @@
-// Built-ins that loop inside the engine without asking whether they may go on, put behind bounds. Runs in
-// every sandbox before anything else.
+// Limits for built-ins that loop inside the engine without calling the interrupt handler. Runs in every
+// sandbox before anything else.
 //
-// The engine asks the deadline between the steps of a script and inside most of its own loops, but not in
-// all: `Array.prototype.reverse.call({ length: 2 ** 53 - 1 })` would keep a thread for ever. So these take
-// arrays of a sane length only, or are written here, where every step is one the engine can end. The
-// originals are reachable from nowhere afterwards. A proxy could lie about its length after it was checked,
-// so there are none.
+// The engine checks the deadline between the steps of a script and inside most of its own loops, but not in
+// all: `Array.prototype.reverse.call({ length: 2 ** 53 - 1 })` would block a thread for ever. So these take
+// arrays of limited length only, or are written here, where the engine can end every step. The originals
+// cannot be reached afterwards. A proxy could report another length after the check, so Proxy is not
+// available.
 (function () {
   'use strict';
-  // Elements of an array that a built-in walks at once; about a second of work at worst.
+  // The most array elements that a built-in walks in one call; about a second of work at worst.
   const ELEMENTS_MAX = 1000000;
-  // Characters compared by one search, at worst.
+  // The most characters that one search compares.
   const COMPARISONS_MAX = 1e10;
   const NORMALIZED_MAX = 10000;
   const { isArray } = Array;
@@ -29,7 +29,7 @@
     defineProperty(owner, name, { value, writable: true, configurable: true, enumerable: false });
   }
 
-  // A real array with the elements of something like one. Its length is read once.
+  // A real array with the elements of an array-like object. Reads its length once.
   function arrayOf(list) {
     if (isArray(list)) {
       bounded(list.length);
@@ -113,8 +113,8 @@
     }[name]);
   }
 
-  // A search compares every character with every one at worst. Patterns with a behaviour of their own, such
-  // as regular expressions, are asked to do it themselves, and the engine can end those.
+  // At worst a search compares every character with every one. Patterns with their own search method, such
+  // as regular expressions, run it themselves, and the engine can end those.
   const string = String.prototype;
   const asked = { split: Symbol.split, replace: Symbol.replace, replaceAll: Symbol.replace };
   for (const name of ['indexOf', 'lastIndexOf', 'includes', 'split', 'replace', 'replaceAll']) {

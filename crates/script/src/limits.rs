@@ -1,26 +1,26 @@
-//! How much a script may take, and the clock that says when it has taken too long.
+//! Limits of one script call, and the clock type that measures its time.
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time since some moment; never goes back.
+/// Time since an arbitrary start; monotonic.
 pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// The bounds of one call. The defaults are what the server uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Bytes of the engine's heap.
+    /// The most bytes of the engine's heap.
     pub memory_bytes: usize,
-    /// Bytes of the thread's stack the engine may use.
+    /// The most bytes of the thread's stack.
     pub stack_bytes: usize,
-    /// After this the script is ended.
+    /// The time after which the script is ended.
     pub time: Duration,
-    /// After this its calls are no longer accepted, so that it can finish in good order.
+    /// The time after which its collection calls are no longer accepted, so that it can return in good order.
     pub accepting: Duration,
-    /// Bytes of the response.
+    /// The most bytes of the response.
     pub response_bytes: usize,
-    /// Bytes of what it logs; the rest is left out.
+    /// The most bytes of its log; the rest is dropped.
     pub log_bytes: usize,
 }
 

@@ -1,32 +1,32 @@
-//! The engine's memory, which ends with its time.
+//! The engine's allocator, which enforces the memory limit and helps to enforce the deadline.
 //!
-//! The engine looks at the clock once in ten thousand steps of a script. Most steps take nanoseconds, but one
-//! may be a product of two numbers of a hundred thousand digits, and ten thousand of those take an hour. Every
-//! such step asks for memory for its result. So past the deadline there is no more memory for large values:
-//! these steps fail at once, the rest of the ten thousand is over in a moment, and the script is ended.
+//! The engine checks the clock once in ten thousand steps of a script. Most steps take nanoseconds, but one
+//! may multiply two numbers of a hundred thousand digits, and ten thousand of those take an hour. Every such
+//! step allocates its result. So past the deadline, large allocations fail: these steps fail at once, the rest
+//! of the ten thousand takes a moment, and the script is ended.
 //!
-//! Small values are still made, and there is a reserve for the error that ends the script, also when all memory
-//! is taken. That is why the limit is here and not in the engine: the engine's own knows no exception.
+//! Small allocations still succeed, and a reserve remains for the error that ends the script, even when all memory
+//! is in use. That is why the limit is here and not in the engine, whose own limit has no exceptions.
 //!
-//! Other steps ask for nothing: two strings of thirty million characters that are the same up to the last are
-//! compared for milliseconds, and ten thousand times for minutes. So no single value is huge, before the deadline
-//! or after it, and such a step is a fraction of a millisecond.
+//! Other steps allocate nothing: comparing two strings of thirty million characters that differ only at the end
+//! takes milliseconds, and ten thousand comparisons take minutes. So no single value may be huge, before the
+//! deadline or after it, and such a step takes a fraction of a millisecond.
 
-// The trait is unsafe to implement, as the engine relies on what it is given. All of it is done by the
-// allocator that comes with the engine; this one only says no at times, which the engine must bear anyway.
+// Implementing the trait is unsafe because the engine relies on the memory it gets. The allocator that comes with
+// the engine does all the work; this one only refuses at times, which the engine must handle anyway.
 #![allow(unsafe_code)]
 
 use crate::engine::Watch;
 use rquickjs::allocator::{Allocator, RustAllocator};
 
-/// From this many bytes on a value is large. Arithmetic on numbers below it takes a few microseconds.
+/// The size from which a value is large. Arithmetic on smaller numbers takes a few microseconds.
 const LARGE: usize = 512;
 
-/// The most bytes of one value: room to write down the largest item of two bytes a character, which takes half
-/// as much again while it grows.
+/// The most bytes of one value. The largest item, written with two bytes a character, takes half as much again
+/// while it grows, and fits.
 const HUGE: usize = 8 << 20;
 
-/// See the head of this file.
+/// The engine's allocator, with the limits of one sandbox.
 pub(crate) struct Memory {
     watch: Watch,
     limit_bytes: usize,
@@ -38,7 +38,7 @@ impl Memory {
         Memory { watch, limit_bytes, used_bytes: 0 }
     }
 
-    /// Whether there is no memory for a value in the place of one of `freed` bytes.
+    /// Whether to refuse a value of `bytes` that replaces one of `freed` bytes.
     fn refuses(&self, bytes: usize, freed: usize) -> bool {
         if bytes > HUGE {
             return true;
@@ -59,7 +59,7 @@ impl Memory {
 }
 
 // SAFETY: every pointer comes from `RustAllocator`, which keeps the promises of the trait, or is null, which
-// the trait allows for `alloc`, `calloc` and `realloc`. A `realloc` that is refused has touched nothing.
+// the trait allows for `alloc`, `calloc` and `realloc`. A refused `realloc` leaves the block unchanged.
 unsafe impl Allocator for Memory {
     fn alloc(&mut self, size: usize) -> *mut u8 {
         if self.refuses(size, 0) {
@@ -78,7 +78,7 @@ unsafe impl Allocator for Memory {
     }
 
     unsafe fn dealloc(&mut self, ptr: *mut u8) {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe {
             self.used_bytes = self.used_bytes.saturating_sub(RustAllocator::usable_size(ptr));
             RustAllocator.dealloc(ptr);
@@ -86,7 +86,7 @@ unsafe impl Allocator for Memory {
     }
 
     unsafe fn realloc(&mut self, ptr: *mut u8, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         let old_size = unsafe { RustAllocator::usable_size(ptr) };
         if self.refuses(new_size, old_size) {
             return std::ptr::null_mut();
@@ -100,7 +100,7 @@ unsafe impl Allocator for Memory {
     }
 
     unsafe fn usable_size(ptr: *mut u8) -> usize {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { RustAllocator::usable_size(ptr) }
     }
 }
@@ -124,7 +124,7 @@ mod tests {
             let (one, other) = (memory.alloc(size), memory.calloc(1, size));
             let both = (!one.is_null(), !other.is_null());
             for pointer in [one, other].into_iter().filter(|pointer| !pointer.is_null()) {
-                // SAFETY: it was given a moment ago.
+                // SAFETY: `pointer` was just allocated.
                 unsafe { memory.dealloc(pointer) };
             }
             both

@@ -1,10 +1,10 @@
-// The server-side API, as scripts see it: getContext(), __, console. Runs first in every sandbox.
+// The server-side API for scripts: getContext(), __, console. Runs first in every sandbox.
 //
-// `host` is the only way out. It takes the name of an operation, its options as JSON and a body as text,
-// and returns a text whose first character says what came of it: '+' done, '-' refused, '!' not accepted,
-// '.' nothing more to say to this script, which is stopped at once.
+// `host` is the only access to the outside. It takes the name of an operation, its options as JSON and a body
+// as text, and returns a text whose first character is the outcome: '+' done, '-' refused, '!' not accepted,
+// '.' the script is stopped at once.
 //
-// Whatever a script does to this code or to the built-ins, it does to itself: nothing here guards anything.
+// A script that changes this code or the built-ins affects only itself: nothing here enforces security.
 (function (host, print, setting) {
   'use strict';
   const { parse, stringify } = JSON;
@@ -14,7 +14,7 @@
     RequestEntityTooLarge: 413, RetryWith: 449, InternalServerError: 500,
   });
 
-  // `new Error(404, "text")` gives an error its number, as scripts written for the service expect.
+  // `new Error(404, "text")` sets the error's number, as scripts written for the service expect.
   const NativeError = globalThis.Error;
   const ScriptError = function Error(first, second) {
     const numbered = typeof first === 'number' && arguments.length > 1;
@@ -30,7 +30,7 @@
 
   function bad(message) { return new ScriptError(ErrorCodes.BadRequest, message); }
 
-  // What a thrown value says, for the caller of the script.
+  // Describes a thrown value for the caller of the script.
   function explain(thrown) {
     let text, stack = '', number;
     if (thrown !== null && typeof thrown === 'object') {
@@ -47,7 +47,7 @@
     return stringify({ text: String(text), stack, number: Number.isInteger(number) ? number : 0 });
   }
 
-  // Callbacks that wait for their turn, and what went wrong where nobody looks.
+  // Pending callbacks, and unhandled rejections.
   let queue = [], at = 0, failures = [];
 
   function watch(value) {
@@ -61,7 +61,7 @@
     });
   }
 
-  // Asks the host. `undefined` means that the call is not accepted.
+  // Calls the host. `undefined` means that the call is not accepted.
   function ask(operation, options, body) {
     const answer = host(operation, stringify(options), body);
     switch (answer[0]) {
@@ -205,7 +205,7 @@
   };
   collection.ErrorCodes = ErrorCodes;
 
-  // The language-integrated query: steps that each turn one input into none, one or many.
+  // The language-integrated query: steps that each turn one input into none, one or many outputs.
   const steps = {
     filter(predicate) {
       needFunction(predicate, 'filter needs a predicate');
@@ -242,7 +242,7 @@
     if (typeof value !== 'function') throw bad(message);
   }
 
-  // Which arguments belong to the step; the rest are options and callback. The second function of an
+  // The arguments of the step itself; the rest are options and callback. The second function of an
   // unwind is its result selector.
   function split(name, given) {
     const kind = name === 'flatten' ? 'boolean' : 'function', own = [];
@@ -296,7 +296,7 @@
     return rows;
   }
 
-  // Items a page at a time, until there are enough results. The position is always behind a whole item.
+  // Reads items page by page until there are enough results. The position is always after a whole item.
   function streamed(list, options) {
     const request = pageRequest(options), wanted = request.pageSize, rows = [];
     for (;;) {
@@ -311,7 +311,7 @@
     }
   }
 
-  // What is sorted must be complete first; a position is then a number of results.
+  // Sorting needs all results first; a position is then a number of results.
   function sorted(list, options) {
     const { pageSize, continuation } = pageRequest(options);
     let rows = [], position;
@@ -342,10 +342,10 @@
 
   const messages = [];
 
-  // Requests and responses are maps of a few named values, of which the body is one.
+  // Requests and responses are maps of a few named values, one of which is the body.
   function message(values, writable) {
     const changed = new Set();
-    // Scripts of old write `Body` as often as `body`.
+    // Old scripts write `Body` as often as `body`.
     const called = (given) => {
       const wanted = String(given).toLowerCase();
       return Object.keys(values).find((name) => name.toLowerCase() === wanted);
@@ -360,12 +360,12 @@
       changed.add(name);
     };
     const text = (value) => (typeof value === 'string' ? value : stringify(value));
-    // Numbers are appended as text too, not added up.
+    // Appends as text, also numbers.
     const append = (name, value) => {
       const before = values[called(name)];
       set(name, before === undefined || before === null ? value : text(before) + text(value));
     };
-    // What a script did not set stays as it is, also where it changed what it got from getBody.
+    // A value that the script did not set stays unchanged, even if it modified what getBody returned.
     messages.push(() => (changed.has('body') ? values.body : undefined));
     return {
       getBody: () => values.body,
@@ -423,7 +423,7 @@
     globalThis.console[name] = (first, ...rest) => { print(formatted(first, rest)); };
   }
 
-  // What the host drives.
+  // The functions that the host calls.
   return {
     explain,
     start(entry, given) { watch(entry(...parse(given))); },
@@ -444,7 +444,7 @@
         response: response ? messages[1]() : undefined,
       });
     },
-    // A user-defined function: values in, value out, `undefined` as nothing.
+    // Calls a user-defined function: an undefined argument is an empty list, an undefined result ''.
     call(entry, given) {
       const list = parse(given).map((one) => (one.length === 0 ? undefined : one[0]));
       const text = stringify(entry(...list));

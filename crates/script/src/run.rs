@@ -1,4 +1,4 @@
-//! Running a stored procedure or a trigger from its first line to its last callback.
+//! Runs a stored procedure or a trigger until its last callback has returned.
 
 use crate::collection::{Answerer, Collection, NOT_ACCEPTED, STOP, quoted};
 use crate::engine::{Sandbox, engine};
@@ -10,30 +10,30 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
-/// A script with its name.
+/// A script and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// How stack traces call it.
+    /// The name in stack traces.
     pub name: String,
     /// The source of a function.
     pub source: String,
 }
 
-/// What a script is run as.
+/// How a script is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A stored procedure.
     Procedure,
-    /// A trigger before an operation, which may change what is asked for.
+    /// A trigger before an operation, which may change the request.
     PreTrigger,
-    /// A trigger after an operation, which may change the answer.
+    /// A trigger after an operation, which may change the response.
     PostTrigger,
 }
 
 impl Kind {
     const ALL: [Kind; 3] = [Kind::Procedure, Kind::PreTrigger, Kind::PostTrigger];
 
-    /// The name by which the prelude knows it.
+    /// The name that the prelude uses for it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Kind::Procedure => "procedure",
@@ -47,23 +47,23 @@ impl Kind {
     }
 }
 
-/// What a script is called with.
+/// The arguments and the request of one call.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
-    /// What it is run as.
+    /// How the script is run.
     pub kind: Kind,
-    /// Its arguments, as a JSON array.
+    /// The arguments, as a JSON array.
     pub arguments: &'a str,
-    /// The operation a trigger belongs to, such as `Create`.
+    /// The operation that fires a trigger, such as `Create`.
     pub operation: &'a str,
-    /// The body of the request a trigger belongs to, as JSON.
+    /// The request body of that operation, as JSON.
     pub request_body: Option<&'a str>,
-    /// The body of the answer so far, as JSON.
+    /// The response body so far, as JSON.
     pub response_body: Option<&'a str>,
 }
 
 impl<'a> Call<'a> {
-    /// A call of a stored procedure with these arguments, a JSON array.
+    /// A call of a stored procedure with these arguments (a JSON array).
     #[must_use]
     pub fn procedure(arguments: &'a str) -> Call<'a> {
         Call {
@@ -76,14 +76,14 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What a script that ran to its end has left.
+/// The result of a completed script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// The body of its response, as JSON, if it set one.
+    /// The response body, as JSON, if the script set one.
     pub response: Option<String>,
-    /// The body of the request as it left it, as JSON.
+    /// The request body after the script, as JSON.
     pub request: Option<String>,
-    /// What it logged.
+    /// The script's log output.
     pub log: String,
 }
 
@@ -95,22 +95,22 @@ struct Finished<'a> {
     request: Option<&'a RawValue>,
 }
 
-/// A `null` that is there is a body; only what is missing is none.
+/// Keeps an explicit `null` as a body; only a missing field is `None`.
 fn given<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
     Deserialize::deserialize(from).map(Some)
 }
 
-/// What host functions share with the one who runs the script.
+/// State shared between the host functions and the caller.
 struct Shared<A> {
-    /// Taken out when the script has ended, so that no callback can reach it any more.
+    /// Taken out when the script has ended, so that no callback can use it any more.
     collection: Option<A>,
     log: String,
-    /// What the script gave to `abort`.
+    /// The error of a script that called `abort`.
     aborted: Option<ScriptError>,
 }
 
-/// Runs a script on a collection until its last callback has returned, and hands the collection back;
-/// `None` instead of it would mean that the engine has kept it.
+/// Runs a script on a collection until its last callback has returned, and returns the collection. `None` in its
+/// place means that the engine still holds it.
 pub fn run<C: Collection>(
     script: &Script,
     call: &Call<'_>,
@@ -125,7 +125,7 @@ pub fn run<C: Collection>(
     }
 }
 
-/// Runs a script in a sandbox of its own.
+/// Runs a script in a sandbox.
 pub(crate) fn execute<A: Answerer>(
     sandbox: &Sandbox,
     script: &Script,
@@ -179,7 +179,7 @@ fn drive<A: Answerer>(
     })
 }
 
-/// What the script has left, taken out of the sandbox.
+/// Reads the outcome from the sandbox.
 fn finish(
     prelude: &Object<'_>,
     limits: &Limits,
@@ -211,7 +211,7 @@ fn setting(call: &Call<'_>, (self_link, alt_link): &(String, String)) -> String 
     )
 }
 
-/// The function behind every call to the collection.
+/// The host function behind every collection call.
 fn host<'js, A: Answerer>(
     ctx: &Ctx<'js>,
     sandbox: &Sandbox,
@@ -240,7 +240,7 @@ fn host<'js, A: Answerer>(
     Function::new(ctx.clone(), host).map_err(engine)
 }
 
-/// What a script that aborts itself has to say.
+/// The error of a script that aborts itself.
 fn aborted(explained: &str) -> ScriptError {
     let explained: serde_json::Value = serde_json::from_str(explained).unwrap_or_default();
     let text = |name: &str| explained[name].as_str().unwrap_or_default().to_owned();
@@ -248,7 +248,7 @@ fn aborted(explained: &str) -> ScriptError {
     ScriptError::Thrown { text: text("text"), stack: text("stack"), number: number.unwrap_or(0) }
 }
 
-/// The function behind `console.log`.
+/// The host function behind `console.log`.
 fn print<'js, A: Answerer>(
     ctx: &Ctx<'js>,
     shared: &Arc<Mutex<Shared<A>>>,

@@ -1,7 +1,7 @@
 //! User-defined functions, called by a query once per row.
 //!
-//! One sandbox serves one page of a query: a fresh one per row would cost more than the rows. Nothing of
-//! it is seen by another query, and the deadline is that of all calls together.
+//! One sandbox serves one page of a query, because a fresh one per row would cost more than the row. Queries share
+//! no sandbox. The time limit covers all calls of the page together.
 
 use crate::engine::{Sandbox, engine};
 use crate::error::ScriptError;
@@ -18,9 +18,9 @@ pub struct Functions {
     scripts: HashMap<String, Script>,
     limits: Limits,
     clock: Clock,
-    /// Where they run; `None` for this process.
+    /// The workers that run them; `None` for this process.
     workers: Option<Arc<Workers>>,
-    /// Made by the first call.
+    /// The sandbox or worker, created by the first call.
     place: Mutex<Option<Place>>,
 }
 
@@ -30,18 +30,18 @@ enum Place {
     Worker(RemoteFunctions),
 }
 
-/// A sandbox with the prelude and some functions in it. They are kept inside, under names of ours: what a
-/// function does to them it does to its own query.
+/// A sandbox with the prelude and some functions. They are globals under reserved names: a function that changes
+/// them affects only its own query.
 pub(crate) struct Loaded {
     sandbox: Sandbox,
     compiled: HashSet<String>,
 }
 
-/// The global under which the prelude is kept.
+/// The global that holds the prelude.
 const PRELUDE: &str = "headwater prelude";
 
 impl Functions {
-    /// Functions by name, run by one of the workers or in this process. Nothing is compiled before it is called.
+    /// Functions by name, run by a worker or in this process. Each is compiled at its first call.
     pub fn new(
         scripts: impl IntoIterator<Item = Script>,
         limits: &Limits,
@@ -60,7 +60,7 @@ impl Functions {
     /// Calls a function. Arguments and result are JSON; `None` is undefined.
     ///
     /// # Errors
-    /// When there is no such function, or it fails.
+    /// When the function does not exist or fails.
     pub fn call(
         &self,
         name: &str,
@@ -136,7 +136,7 @@ fn called<'js>(
     arguments: &[Option<String>],
 ) -> Result<String, rquickjs::Error> {
     let call: Function<'js> = prelude.get("call")?;
-    // Each argument in a list of its own: an empty list is undefined, which JSON has no word for.
+    // Each argument is a list of its own; an empty list is undefined, which JSON cannot express.
     let listed: Vec<String> = arguments
         .iter()
         .map(|argument| format!("[{}]", argument.as_deref().unwrap_or_default()))

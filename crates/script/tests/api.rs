@@ -1,6 +1,6 @@
-//! The server-side API, call by call, on a collection in memory.
+//! The server-side API of scripts, call by call, on a collection in memory.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -8,7 +8,7 @@ use headwater_script::{Call, Functions, Kind, Limits, Script, ScriptError, run};
 use serde_json::{Value, json};
 use support::{Memory, clock, procedure, response, script};
 
-/// A body of a procedure, the items it finds, what it answers.
+/// Checks the response of a procedure body, given the items of its collection.
 fn check(body: &str, items: &[Value], expected: Value) {
     let source = format!(
         "function tested(a, b) {{ var context = getContext(), collection = context.getCollection(), \
@@ -342,7 +342,7 @@ fn a_pre_trigger_changes_the_request_and_has_no_response() {
         item.seen = request.getOperationType() + typeof getContext().getResponse; request.setBody(item) }";
     let (_, outcome) = run(&script(source), &call, Memory::default(), &Limits::default(), &clock());
     assert_eq!(outcome.unwrap().request.unwrap(), r#"{"id":"1","seen":"Createundefined"}"#);
-    // What is only changed in place is not set.
+    // A change in place, without a set call, has no effect.
     let source = "function f() { getContext().getRequest().getBody().seen = 1 }";
     let (_, outcome) = run(&script(source), &call, Memory::default(), &Limits::default(), &clock());
     assert_eq!(outcome.unwrap().request, None);
@@ -405,6 +405,6 @@ fn user_defined_functions_take_and_return_values_and_undefined() {
     assert!(matches!(call("throws", None), Err(ScriptError::Thrown { .. })));
     assert!(matches!(call("broken", None), Err(ScriptError::Compile(_))));
     assert!(matches!(call("absent", None), Err(ScriptError::Thrown { number: 404, .. })));
-    // One that fails does not spoil the others.
+    // A failed call does not affect the others.
     assert_eq!(call("twice", Some("1")), Ok(Some("2".to_owned())));
 }

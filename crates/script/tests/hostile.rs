@@ -1,7 +1,7 @@
-//! Scripts that mean no good: each ends within its limits with an error that says why, and the process
-//! goes on.
+//! Hostile scripts: each ends within its limits with an error that names the cause, and the process
+//! continues.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a failed test names the line
 
 mod support;
 
@@ -30,12 +30,12 @@ fn what_never_ends_is_ended() {
         "(function next() { Promise.resolve().then(next) })()",
         "(async function f() { for (;;) await null })()",
         "for (var n = 3n;; n *= n) {}",
-        // Ten thousand of these, after which the engine looks at the clock, take a quarter of an hour.
+        // The engine checks the clock after ten thousand of these, which take a quarter of an hour.
         "var n = 3n ** 200000n; for (;;) n * n",
         "var n = 3n ** 20000n; for (;;) try { n ** 2n } catch (e) {}",
         "var n = 3n ** 20000n; for (;;) try { n.toString() } catch (e) {}",
         "var n = 3n ** 40000n, m = 3n ** 20000n; for (;;) try { n / m } catch (e) {}",
-        // Two texts that are the same up to the last character, compared in steps that ask for nothing.
+        // Two texts that differ only in the last character, compared in steps that allocate nothing.
         "var a = 'x'.repeat(1e6) + 'y', b = 'x'.repeat(1e6) + 'y'; for (;;) a === b",
         // Without memory for its own error the engine would throw one that a script can catch.
         "var all = []; for (;;) {
@@ -62,7 +62,7 @@ fn what_never_ends_is_ended() {
         let thrown = matches!(error, ScriptError::Thrown { .. });
         assert!(!thrown || body.contains("drop") || body.contains("n *= n"), "{body}: {error:?}");
     }
-    // Not only inside of a function.
+    // The limits apply outside of functions too.
     assert!(matches!(ends("for (;;) {}"), ScriptError::Time(_)));
     assert!(matches!(ends("function f() {} for (;;) {}"), ScriptError::Time(_)));
 }
@@ -91,7 +91,7 @@ fn built_ins_that_would_never_come_back_refuse_to_start() {
         let call = format!("Array.prototype.{name}.call");
         bodies.push(format!("{call}({{ length: Number.MAX_SAFE_INTEGER }}, 0, 1)"));
         bodies.push(format!("var a = []; a.length = 4294967295; {call}(a, 0, 1)"));
-        // A length that grows after it was looked at.
+        // A length that grows after it was checked.
         bodies.push(format!(
             "var n = 0; {call}({{ get length() {{ if (n++) return 9e15; return 1e7 }} }}, 0, 1)"
         ));
@@ -122,7 +122,7 @@ fn what_takes_too_much_memory_is_ended() {
         "var all = []; for (;;) all.push(new Array(1000).fill('x'))",
         "var text = 'x'; for (;;) text += text",
         "'x'.repeat(1 << 29)",
-        // There would be room for it, but comparing two of those would take too long.
+        // These fit into memory, but comparing two of them would take too long.
         "'x'.repeat(9 << 20)",
         "new Uint8Array(9 << 20)",
         "var all = []; for (;;) { try { all.push(new Uint8Array(1 << 20)) } catch (e) { all.push(e) } }",
@@ -133,7 +133,7 @@ fn what_takes_too_much_memory_is_ended() {
         let error = ends(&format!("function f() {{ {body} }}"));
         let within = match &error {
             ScriptError::Memory(_) | ScriptError::Time(_) => true,
-            // The engine has bounds of its own, on the length of a text.
+            // The engine has its own limit on the length of a text.
             ScriptError::Thrown { text, .. } => {
                 text.contains("length") || text.contains("string too long")
             }
@@ -163,7 +163,7 @@ fn what_is_thrown_without_being_an_error_is_told_as_it_is() {
         let ScriptError::Thrown { text, .. } = &error else { panic!("{body}: {error:?}") };
         assert_eq!(text, expected, "{body}");
     }
-    // A null nobody has thrown is the engine's, which has no memory left for an error.
+    // A null that no script threw comes from the engine, which has no memory left for an error.
     let error = ends("function f() { var all = []; for (;;) all.push({ a: null }) }");
     assert!(matches!(error, ScriptError::Memory(_) | ScriptError::Time(_)), "{error:?}");
 }
@@ -180,7 +180,7 @@ fn what_goes_too_deep_is_told_so() {
         "var o = {}; o.o = o; JSON.stringify(o)",
         "__.response.setBody((function () { var a = []; for (var i = 0; i < 100000; i++) a = [a]; return a })())",
     ] {
-        // With all the time there is: to get so deep takes a while on a busy machine.
+        // With a long time limit: reaching this depth takes a while on a busy machine.
         let source = format!("function f() {{ {body} }}");
         let error = procedure(&source, "[]", Memory::default()).1.expect_err(body);
         let told = matches!(error, ScriptError::Thrown { .. } | ScriptError::Memory(_));

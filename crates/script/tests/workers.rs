@@ -17,13 +17,13 @@ const IS_WORKER: &str = "HEADWATER_TEST_IS_WORKER";
 
 const TIME: Duration = Duration::from_millis(300);
 
-/// What is promised beyond the deadline.
+/// The promised limit on the time beyond the deadline.
 const PROMISED: Duration = Duration::from_millis(250);
 
-/// What a busy machine may add. The scripts here take seconds to minutes when they are not ended.
+/// Extra time for a busy machine. The scripts here take seconds to minutes when they are not ended.
 const BUSY: Duration = Duration::from_millis(2750);
 
-/// No test, but the program of a worker: this file, started again.
+/// Not a test but the program of a worker: this file, started again.
 #[test]
 fn worker_program() {
     if std::env::var_os(IS_WORKER).is_some() {
@@ -60,7 +60,7 @@ fn procedure(
     (memory.unwrap(), outcome)
 }
 
-/// Runs a script that must be ended; how long it took if that is too long, or what it answered instead.
+/// Runs a script that must be ended. Returns its time if that is too long, or its unexpected response.
 fn overrun(workers: &Workers, body: &str) -> Option<String> {
     let (clock, memory) = (clock(), Memory::default());
     let before = clock();
@@ -70,8 +70,8 @@ fn overrun(workers: &Workers, body: &str) -> Option<String> {
     (took > TIME + PROMISED + BUSY || !is_ended).then(|| format!("{took:?} {body}: {outcome:?}"))
 }
 
-/// A structure of which every level has the one below twice, and above it a chain, so that each of the many
-/// values it is written as is compared with all above it.
+/// Each level holds the one below twice, with a chain above it, so that each of the many values written is compared
+/// with all levels above it.
 const SHARED: &str =
     "var a = {}; for (var i = 0; i < 22; i++) a = [a, a]; for (i = 0; i < 300; i++) a = [a];";
 
@@ -83,7 +83,7 @@ fn json_of_a_shared_structure_is_interrupted() {
     assert_eq!(late.collect::<Vec<_>>(), Vec::<String>::new());
 }
 
-/// Single steps that take seconds, and short steps that never reach the one that looks at the clock.
+/// Single steps that take seconds, and short steps that never reach the check of the clock.
 const ENDLESS_STEPS: &[&str] = &[
     "var t = 'x'.repeat(7e6); for (;;) t.indexOf('y')",
     "var t = 'x'.repeat(7e6); for (;;) /y/.test(t)",
@@ -142,7 +142,7 @@ fn a_script_that_is_killed_leaves_its_collection_and_the_next_script_runs() {
     assert_eq!(memory.items.len(), 2);
 }
 
-/// With more stack than the thread has, a recursion is a fault that ends the process of the engine.
+/// With a stack limit larger than the thread's stack, a recursion faults and ends the engine's process.
 #[test]
 fn a_hostile_script_never_ends_the_process() {
     let workers = workers();

@@ -112,14 +112,14 @@ fn advice(file: &Path) -> String {
     let file = file.display();
     format!(
         "
-How programs are told to trust it:
+How to make programs trust it:
   Debian, Ubuntu   sudo headwater trust --install
   Fedora           sudo cp {file} /etc/pki/ca-trust/source/anchors/ && sudo update-ca-trust
   macOS            sudo security add-trusted-cert -d -r trustRoot \\
                      -k /Library/Keychains/System.keychain {file}
   Windows          certutil -addstore -f Root {file}
   Node.js          NODE_EXTRA_CA_CERTS={file}
-  Python           CosmosClient(..., connection_verify=\"{file}\")
+  Python           REQUESTS_CA_BUNDLE={file}
   Java             keytool -importcert -cacerts -storepass changeit -noprompt -alias headwater -file {file}
   Rust, Go         SSL_CERT_FILE={file}
   .NET             trusts what the machine trusts

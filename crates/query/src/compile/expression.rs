@@ -1,4 +1,4 @@
-//! Expressions outside of groups.
+//! Compiles expressions outside of groups.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,12 +9,12 @@ use crate::evaluate::LikePattern;
 use crate::functions::{self, Body, Function};
 use crate::value::{Key, Value};
 
-/// The most names that are searched for in one walk over an item or an element. The walk compares each property
-/// with each name and cannot be interrupted; further names take a walk of their own, which is charged.
+/// The most names searched in one walk over an item or an element. The walk compares each property with each
+/// name and cannot be interrupted; further names take a walk of their own, which is charged.
 const LISTED_NAMES_MAX: usize = 256;
 
 impl Compiler<'_> {
-    /// An expression over one row.
+    /// Compiles an expression over one row.
     pub(super) fn plain(&mut self, expression: &Expression) -> Result<Operation, QueryError> {
         self.node(expression, &mut |compiler, inner| compiler.plain(inner))
     }
@@ -23,7 +23,7 @@ impl Compiler<'_> {
         list.iter().map(|one| self.plain(one)).collect()
     }
 
-    /// One node; `inner` compiles what stands in it, so that grouping can look first.
+    /// Compiles one node. `inner` compiles its operands, so that grouping can check them first.
     pub(super) fn node(
         &mut self,
         expression: &Expression,
@@ -35,7 +35,7 @@ impl Compiler<'_> {
             Node::OrderByFilter => Operation::Constant(Value::Bool(true)),
             Node::Parameter(name) => {
                 let value = self.parameters.get(name).ok_or_else(|| self.missing(expression))?;
-                // Each mention has a copy of its own.
+                // Each use of a parameter copies its value.
                 let left = self.parameter_bytes_left.checked_sub(value.owned_bytes());
                 self.parameter_bytes_left = left.ok_or_else(|| {
                     let problem = format!(
@@ -126,7 +126,7 @@ impl Compiler<'_> {
         Ok(Box::new([inner(self, one)?, inner(self, two)?, inner(self, three)?]))
     }
 
-    /// A property of the item: what it holds, or what the container computes under that name.
+    /// Compiles a property of the item: a stored one, or a computed property of the container.
     fn item_property(&mut self, name: &str) -> Result<Operation, QueryError> {
         let all = self.computed.unwrap_or_default();
         let Some(property) = all.iter().find(|one| one.name() == name) else {
@@ -144,7 +144,7 @@ impl Compiler<'_> {
         operation
     }
 
-    /// A property of a value.
+    /// Compiles a property of a value.
     fn member(&mut self, of: Operation, name: &str) -> Operation {
         if let Operation::Slot(slot) = of
             && let Some(parts) = self.parts_of.get(slot).and_then(|at| self.parts.get_mut(*at))
@@ -187,7 +187,7 @@ impl Compiler<'_> {
     }
 }
 
-/// The place of a name in a list, which is added if it is new; `None` if the list is full.
+/// The place of a name in a list; a new name is added, `None` if the list is full.
 fn place_in(names: &mut Vec<String>, name: &str) -> Option<usize> {
     names.iter().position(|known| known == name).or_else(|| {
         let place = names.len();
@@ -195,7 +195,7 @@ fn place_in(names: &mut Vec<String>, name: &str) -> Option<usize> {
     })
 }
 
-/// `ARRAY_CONTAINS` of a constant array is `IN` in other words, and clients send long arrays.
+/// Compiles `ARRAY_CONTAINS` of a constant array as `IN`: clients send long arrays.
 fn membership(function: &'static Function, mut list: Vec<Operation>) -> Operation {
     if function.name != "ARRAY_CONTAINS" || list.len() != 2 {
         return Operation::Call(function, list);
@@ -217,7 +217,7 @@ fn negate(operation: Operation, negated: bool) -> Operation {
     if negated { Operation::Not(Box::new(operation)) } else { operation }
 }
 
-/// With constants only, a set answers for a list of any length.
+/// Compiles `IN`. With constants only it uses a hash set, whatever the length of the list.
 fn in_list(of: Box<Operation>, list: Vec<Operation>) -> Operation {
     let mut set = HashSet::with_capacity(list.len());
     for one in &list {
@@ -252,7 +252,7 @@ fn array(list: Vec<Operation>) -> Operation {
     }
 }
 
-/// An object; of a name that stands twice the last value wins, at the first place.
+/// Compiles an object. Of a repeated name the last value counts, at the first place.
 pub(super) fn object(members: Vec<(String, Operation)>) -> Operation {
     let mut places = HashMap::new();
     let mut unique: Vec<(String, Operation)> = Vec::with_capacity(members.len());

@@ -1,7 +1,7 @@
-//! Expressions over groups: what `SELECT` and `ORDER BY` may say about many rows at once.
+//! Compiles expressions over groups: what `SELECT` and `ORDER BY` may contain when rows are grouped.
 //!
-//! In a group an expression that `GROUP BY` lists is one value, an aggregate is one value, and
-//! everything else must be made of these. A bare property of a row has no single value there.
+//! In a group, an expression listed in `GROUP BY` has one value, an aggregate has one value, and
+//! everything else must be built from these. A bare property of a row has no single value there.
 
 use super::{Compiler, Operation};
 use crate::ast::{Expression, Node, Projection, Select};
@@ -14,7 +14,7 @@ impl Compiler<'_> {
         !select.group_by.is_empty() || has_aggregates(select)
     }
 
-    /// An expression over a group.
+    /// Compiles an expression over a group.
     pub(super) fn grouped(
         &mut self,
         expression: &Expression,
@@ -41,7 +41,7 @@ impl Compiler<'_> {
                 return Err(self.meaning(problem, expression.span));
             }
             Node::Scalar(_) | Node::ArrayOf(_) | Node::Exists(_) => {
-                // No row is at hand here, so a sub-query sees none of the names around it.
+                // A group has no current row, so a sub-query sees none of the outer names.
                 let names = std::mem::take(&mut self.names);
                 let operation = self.plain(expression);
                 self.names = names;
@@ -82,12 +82,12 @@ fn is_part_of_key(expression: &Expression, group_by: &[Expression]) -> bool {
     }
 }
 
-/// Whether what a query answers is made of aggregates.
+/// Whether the results of a query contain aggregates.
 pub(crate) fn has_aggregates(select: &Select) -> bool {
     projects_aggregates(select) || orders_by_aggregates(select)
 }
 
-/// Whether all rows become one, so that an order of single rows has no meaning.
+/// Whether all rows become one, so that sorting single rows has no effect.
 pub(crate) fn is_one_row(select: &Select) -> bool {
     select.group_by.is_empty() && projects_aggregates(select) && !orders_by_aggregates(select)
 }
@@ -113,7 +113,7 @@ pub(crate) fn aggregate_kind(name: &str) -> Option<AggregateKind> {
     }
 }
 
-/// Whether an aggregate stands in an expression, sub-queries aside: they have their own rows.
+/// Whether an expression contains an aggregate outside of sub-queries, which have their own rows.
 pub(crate) fn contains_aggregate(expression: &Expression) -> bool {
     let any = |list: &[Expression]| list.iter().any(contains_aggregate);
     match &expression.node {

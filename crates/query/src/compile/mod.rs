@@ -1,8 +1,7 @@
-//! Tree to program: names become places, functions become code, constants are worked out once.
+//! Compiles a tree to a program: resolves names to slots and functions to code, and evaluates constants.
 //!
-//! A name that nobody introduced, a function with the wrong number of arguments, an aggregate where
-//! none may stand: all of that is refused here, with its place in the text, so that evaluation has
-//! nothing left to check.
+//! Unknown names, wrong numbers of arguments and misplaced aggregates are errors here, with their position in
+//! the text, so that evaluation has nothing left to check.
 //!
 //! ```text
 //! SELECT VALUE t.n FROM c JOIN t IN c.tags WHERE c.on
@@ -27,28 +26,28 @@ use crate::limits::Limits;
 use crate::value::{Key, Value};
 use needle::Needle;
 
-/// Everything one query needs to run.
+/// A compiled query.
 #[derive(Debug)]
 pub(crate) struct Compiled {
-    /// The first takes items; each later one takes the rows of the one before.
+    /// The first stage takes items; each later one takes the rows of the previous one.
     pub(crate) stages: Vec<Program>,
-    /// Properties of the item that some expression names.
+    /// Properties of the item that some expression uses.
     pub(crate) wanted: Vec<String>,
-    /// For each name of a `FROM` the properties that some expression takes of what it stands for.
+    /// For each name of a `FROM`, the properties of it that some expression uses.
     pub(crate) parts: Vec<Vec<String>>,
-    /// Whether any expression calls a user-defined function.
+    /// The user-defined functions that some expression calls.
     pub(crate) user_functions: Vec<String>,
     pub(crate) limits: Limits,
     needle: Option<Needle>,
 }
 
-/// One `SELECT`.
+/// A compiled `SELECT`.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) sources: Vec<SourcePlan>,
     pub(crate) filter: Option<Operation>,
     pub(crate) projection: Operation,
-    /// Whether rows become groups.
+    /// Whether rows are grouped.
     pub(crate) grouped: bool,
     pub(crate) groups: Vec<Operation>,
     pub(crate) aggregates: Vec<(AggregateKind, Operation)>,
@@ -59,19 +58,19 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Whether each row can be answered as soon as it is seen.
+    /// Whether each row can be returned as soon as it is found.
     pub(crate) fn is_streaming(&self) -> bool {
         !self.grouped && self.order.is_empty() && !self.distinct
     }
 
-    /// How many rows matter at all.
+    /// The most rows that matter: those skipped and those taken.
     pub(crate) fn reach(&self) -> Option<u64> {
         self.take.map(|take| take.saturating_add(self.skip))
     }
 }
 
 impl Compiled {
-    /// Whether the first stage only counts items, so that it does not matter what is in them.
+    /// Whether the first stage only counts items, so that their contents do not matter.
     pub(crate) fn only_counts(&self) -> bool {
         let Some(first) = self.stages.first() else { return false };
         let of_items = matches!(first.sources.as_slice(), [SourcePlan::Root]);
@@ -93,24 +92,24 @@ impl Compiled {
     }
 }
 
-/// Where rows come from.
+/// A compiled source of rows.
 #[derive(Debug)]
 pub(crate) enum SourcePlan {
     /// The item; needs no slot.
     Root,
-    /// What the stage before has made; its slot is filled by the caller.
+    /// The rows of the previous stage; the caller fills their slot.
     Fed,
-    /// One row with this value, none if it is undefined.
+    /// One row with this value; none if it is undefined.
     One(Operation),
-    /// A row for each element, whose properties named at this place of `Compiled::parts` are wanted.
+    /// A row for each element; the place in `Compiled::parts` lists the properties wanted of it.
     Each(Operation, usize),
     /// A row for each row of a sub-query.
     Rows(Box<Program>),
-    /// A row for each element of each array a sub-query answers with.
+    /// A row for each element of each array that a sub-query returns.
     EachOfRows(Box<Program>),
 }
 
-/// An expression that is ready to be evaluated.
+/// A compiled expression.
 #[derive(Debug)]
 pub(crate) enum Operation {
     Constant(Value<'static>),
@@ -118,7 +117,7 @@ pub(crate) enum Operation {
     /// A property of the item, by its place in `Compiled::wanted`.
     Wanted(usize),
     Slot(usize),
-    /// A property of what is in a slot.
+    /// A property of the value in a slot.
     Part(Box<Part>),
     Member(Box<Operation>, String),
     Index(Box<Operation>, Box<Operation>),
@@ -129,7 +128,7 @@ pub(crate) enum Operation {
     Not(Box<Operation>),
     Conditional(Box<[Operation; 3]>),
     In(Box<Operation>, Vec<Operation>),
-    /// `IN` with nothing but constants.
+    /// `IN` with constants only.
     InSet(Box<Operation>, std::collections::HashSet<Key>),
     Between(Box<[Operation; 3]>),
     Like(Box<Operation>, Box<LikePattern>),
@@ -141,26 +140,26 @@ pub(crate) enum Operation {
     Scalar(Box<Program>),
     ArrayOf(Box<Program>),
     Exists(Box<Program>),
-    /// A value the rows of a group have in common.
+    /// The value of a `GROUP BY` expression.
     Group(usize),
-    /// What an aggregate made of the rows of a group.
+    /// The result of an aggregate over a group.
     Aggregate(usize),
 }
 
-/// See [`Operation::Part`].
+/// A property of the value in a slot; see [`Operation::Part`].
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) slot: usize,
-    /// Its place among the parts of what is in the slot.
+    /// Its place among the wanted properties of the slot's value.
     pub(crate) place: usize,
     pub(crate) name: String,
 }
 
-/// Values of the parameters, by name with the `@`.
+/// Parameter values by name, including the `@`.
 pub(crate) type Parameters = HashMap<String, Value<'static>>;
 
-/// Turns a tree into a program. Without `computed` it is the query of a computed property itself,
-/// which may use less.
+/// Compiles a tree to a program. `computed` is `None` for the query of a computed property, which may use
+/// fewer features.
 pub(crate) fn compile(
     text: &str,
     tree: &Select,
@@ -196,7 +195,7 @@ pub(crate) fn compile(
     })
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Copy, Debug)]
 enum Binding {
     Root,
@@ -206,20 +205,20 @@ enum Binding {
 struct Compiler<'c> {
     text: &'c str,
     parameters: &'c Parameters,
-    /// `None` while a computed property is compiled.
+    /// The computed properties; `None` while one of them is compiled.
     computed: Option<&'c [ComputedProperty]>,
     names: Vec<(Arc<str>, Binding)>,
-    /// Where in `names` those of the current `FROM` begin.
+    /// The first of the current `FROM`'s names in `names`.
     from_start: usize,
-    /// How many slots are in use at this point of the query.
+    /// The number of slots in use at this point of the query.
     slots: usize,
     wanted: Vec<String>,
     parts: Vec<Vec<String>>,
-    /// For each slot in use its place in `parts`.
+    /// For each slot in use, its place in `parts`.
     parts_of: Vec<usize>,
     user_functions: Vec<String>,
     stages: Vec<Program>,
-    /// Bytes of parameters that may still be copied into the program.
+    /// The bytes of parameters that may still be copied into the program.
     parameter_bytes_left: usize,
 }
 
@@ -232,7 +231,7 @@ impl Compiler<'_> {
         self.error(Problem::Meaning(problem.into()), span)
     }
 
-    /// One `SELECT`; `outermost` for the query itself, whose first name is the container.
+    /// Compiles a `SELECT`; `outermost` for the query itself, whose first name is the container.
     fn select(&mut self, select: &Select, outermost: bool) -> Result<Program, QueryError> {
         let (names, slots, from_start) = (self.names.len(), self.slots, self.from_start);
         self.from_start = names;
@@ -253,7 +252,7 @@ impl Compiler<'_> {
         let mut order = Vec::new();
         for item in &select.order_by {
             if grouping::is_one_row(select) {
-                // There is nothing to sort, so any property of the rows may stand here.
+                // There is one row, so nothing to sort: any property of the rows is allowed here.
                 self.plain(&item.expression)?;
                 continue;
             }
@@ -280,7 +279,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// Rows to skip and to take.
+    /// The numbers of rows to skip and to take.
     fn window(&self, select: &Select) -> Result<(u64, Option<u64>), QueryError> {
         let top = select.top.as_ref().map(|top| self.count(top, "TOP")).transpose()?;
         let Some((offset, limit)) = &select.offset_limit else { return Ok((0, top)) };
@@ -294,7 +293,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// A number of rows, from a literal or a parameter.
+    /// The number of rows in a literal or a parameter.
     fn count(&self, expression: &Expression, word: &str) -> Result<u64, QueryError> {
         crate::plan::constant(expression, self.parameters)
             .ok_or_else(|| self.missing(expression))?
@@ -344,7 +343,7 @@ impl Compiler<'_> {
         Ok(plan)
     }
 
-    /// A sub-query over the whole container. If it can be answered item by item, it is just another
+    /// Compiles a sub-query over the whole container. If it can be answered item by item, it is a plain
     /// source; otherwise it becomes a stage of its own whose rows are the items of this one.
     fn outer_subquery(
         &mut self,
@@ -392,7 +391,7 @@ impl Compiler<'_> {
         let known = self.names.iter().any(|(name, _)| **name == *first);
         let is_root = !known && (names_container || first.eq_ignore_ascii_case("root"));
         if is_root {
-            // The container's name is known while its own path is read and no longer.
+            // The container's name is known only while its own path is read.
             self.names.push((first.into(), Binding::Root));
         }
         let operation = self.plain(path);
@@ -470,7 +469,7 @@ impl Compiler<'_> {
     }
 }
 
-/// The name a source goes by: the one given, else the last of its path.
+/// The name of a source: its alias, or else the last name of its path.
 fn implied_alias(source: &Source) -> Option<String> {
     if let Some(alias) = &source.alias {
         return Some(alias.clone());
@@ -481,7 +480,7 @@ fn implied_alias(source: &Source) -> Option<String> {
     }
 }
 
-/// The name a path begins with.
+/// The first name of a path.
 fn first_name(path: &Expression) -> String {
     use crate::ast::Node;
     let mut at = path;
@@ -494,8 +493,8 @@ fn first_name(path: &Expression) -> String {
     }
 }
 
-/// The names of the properties a list of columns makes: the alias, else the last name of a path,
-/// else `$1`, `$2` and so on.
+/// The property names of a list of columns: the alias, or else the last name of a path, or else `$1`, `$2` and
+/// so on.
 pub(crate) fn column_names(columns: &[crate::ast::Column]) -> Vec<String> {
     use crate::ast::Node;
     let mut unnamed = 0;

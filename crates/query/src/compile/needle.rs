@@ -1,27 +1,27 @@
-//! Bytes that an item must have to pass a filter, so that most items need not be looked into.
+//! Finds bytes that every matching item contains, so that most other items need not be parsed.
 //!
 //! ```text
 //! c.address.postcode = "10115"     an item that passes has the bytes  "10115"  with their quotes
 //! c.rank > 7                       an item that passes has the bytes  "rank"
 //! ```
 //!
-//! A search for bytes is many times quicker than a walk over an item. It only ever rules out: an item that has
-//! the bytes may have them elsewhere, and is looked into like any other. JSON can also say the same string
-//! with escapes, so an item with such an escape in it is never ruled out. Most escapes are none of these: `\"`
-//! and `\n` stand for characters that the bytes do not have, so a string with one of them is another string. That
-//! matters, for every stored item has two of them, in its `_etag`.
+//! A byte search is many times faster than a walk over an item. It only rules items out: an item that contains
+//! the bytes may contain them elsewhere, and is evaluated like any other. JSON can also write the same string
+//! with escapes, so an item with such an escape is never ruled out. Most escapes are none of these: `\"`
+//! and `\n` stand for characters that the needle does not contain, so a string with one of them is another string.
+//! That matters, because every stored item has two of them, in its `_etag`.
 
 use super::{Compiled, Operation};
 use crate::ast::BinaryOperator;
 use crate::value::Value;
 use memchr::memmem::Finder;
 
-/// Bytes without which no row of an item passes; see the head of this file.
+/// The bytes without which no row of an item passes the filter.
 #[derive(Debug)]
 pub(crate) struct Needle(Finder<'static>);
 
 impl Needle {
-    /// The most telling bytes a filter asks for, if it asks for any.
+    /// The most selective bytes that a filter requires, if it requires any.
     pub(super) fn of(filter: &Operation, wanted: &[String]) -> Option<Needle> {
         let conditions = match filter {
             Operation::And(list) => list.as_slice(),
@@ -43,13 +43,13 @@ impl Needle {
 }
 
 impl Compiled {
-    /// Whether an item cannot have a row, as far as that can be seen without looking into it.
+    /// Whether the byte search shows that an item has no row.
     pub(crate) fn rules_out(&self, item: &[u8]) -> bool {
         self.needle.as_ref().is_some_and(|needle| needle.rules_out(item))
     }
 }
 
-/// The string a property of the item must be equal to.
+/// The string that a property of the item must equal.
 fn string_compared(condition: &Operation) -> Option<&str> {
     let Operation::Binary(BinaryOperator::Equal, one, two) = condition else { return None };
     let text = match (&**one, &**two) {
@@ -60,7 +60,7 @@ fn string_compared(condition: &Operation) -> Option<&str> {
     is_plain(text).then_some(&**text)
 }
 
-/// A property without which a comparison is undefined.
+/// The property without which a comparison is undefined.
 fn name_compared<'o>(condition: &'o Operation, wanted: &'o [String]) -> Option<&'o str> {
     use BinaryOperator as B;
     let Operation::Binary(operator, one, two) = condition else { return None };
@@ -86,20 +86,20 @@ fn is_of_item(operation: &Operation) -> bool {
     matches!(at, Operation::Wanted(_))
 }
 
-/// Whether an escape in an item may stand for a character that needs none.
+/// Whether an escape in an item may stand for a character that needs no escape.
 fn may_say_plain_text(item: &[u8]) -> bool {
     let mut rest = item;
     while let Some(at) = memchr::memchr(b'\\', rest) {
         if matches!(rest.get(at + 1), Some(b'u' | b'/')) {
             return true;
         }
-        // The character behind it belongs to it, also where that is a backslash.
+        // Skips the character after the backslash, which may itself be a backslash.
         rest = rest.get(at + 2..).unwrap_or_default();
     }
     false
 }
 
-/// Whether JSON without escapes can say a text in one way only, which is as it is.
+/// Whether JSON without escapes can write a text in one way only: unchanged.
 fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\')
 }
@@ -168,17 +168,17 @@ mod tests {
                 query.expect("it is a query").rules_out(item.as_bytes())
             }
         };
-        // The item says neither the name nor, in these words, the value of what is computed from it.
+        // The item contains neither the name nor the text of the computed value.
         let lower = computed("SELECT VALUE LOWER(x.a) FROM x");
         assert!(!lower("c.p = 'ny'", r#"{"a":"NY"}"#));
         assert!(!lower("c.p > 'a'", r#"{"a":"NY"}"#));
-        // One that is a path of the item stands for it, and its own name is in no item.
+        // A computed property that is a path stands for that path; its own name is in no item.
         let path = computed("SELECT VALUE x.a.b FROM x");
         assert!(
             !path("c.p = 'ny'", r#"{"a":{"b":"ny"}}"#) && path("c.p = 'la'", r#"{"a":{"b":"ny"}}"#)
         );
         assert!(!path("c.p > 0", r#"{"a":{"b":1}}"#) && path("c.p > 0", r#"{"a":{"d":1}}"#));
-        // A property of that name in the item is not the one that is asked for.
+        // The item's own property of that name is not the computed one.
         assert!(!path("c.p = 'ny'", r#"{"p":"la","a":{"b":"ny"}}"#));
     }
 }

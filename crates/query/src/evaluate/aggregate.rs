@@ -1,7 +1,7 @@
-//! Aggregates: what many values come to.
+//! Aggregates over the values of many rows.
 //!
-//! Undefined values do not count. A value an aggregate has no use for, such as a string in `SUM`,
-//! makes the whole result undefined, however many good values there are: that is the service's rule.
+//! Undefined values do not count. A value that an aggregate cannot use, such as a string in `SUM`,
+//! makes the whole result undefined, however many valid values there are: that is the service's rule.
 
 use std::collections::HashSet;
 
@@ -10,16 +10,16 @@ use crate::functions::AggregateKind;
 use crate::meter::Meter;
 use crate::value::{Key, Kind, Value};
 
-/// What an aggregate has seen so far.
+/// The state of one aggregate.
 #[derive(Debug)]
 pub(crate) struct AggregateState {
     kind: AggregateKind,
     count: u64,
     total: f64,
-    /// A value came that has no place in this aggregate.
+    /// Whether a value came that this aggregate cannot use.
     spoiled: bool,
     best: Option<Value<'static>>,
-    /// The most bytes `best` has had.
+    /// The largest size of `best` so far, in bytes.
     best_bytes: usize,
     list: Vec<Value<'static>>,
     seen: HashSet<Key>,
@@ -39,7 +39,7 @@ impl AggregateState {
         }
     }
 
-    /// Takes one more value, charged by its size, and returns how many bytes it keeps because of it.
+    /// Adds a value, charged by its size, and returns how many bytes it keeps because of it.
     pub(crate) fn add(
         &mut self,
         value: &Value<'_>,
@@ -78,7 +78,7 @@ impl AggregateState {
         Ok(0)
     }
 
-    /// Takes the same value once for each of so many rows. Only counts do not care which rows they were.
+    /// Adds the same value once for each of `rows` rows. Only counts do not depend on the rows themselves.
     pub(crate) fn add_alike(&mut self, value: &Value<'_>, rows: u64) {
         let counts = match self.kind {
             AggregateKind::Count => !value.is_undefined(),
@@ -113,7 +113,7 @@ impl AggregateState {
         0
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "nobody counts beyond 2^53 rows")]
+    #[expect(clippy::cast_precision_loss, reason = "row counts stay below 2^53")]
     pub(crate) fn finish(self) -> Value<'static> {
         if self.spoiled {
             return Value::Undefined;

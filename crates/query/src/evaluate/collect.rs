@@ -1,7 +1,7 @@
-//! Rows that have to wait for each other: groups, distinct rows, sorted rows.
+//! Collects rows that cannot stream: groups, distinct rows, sorted rows.
 //!
-//! Items may be pushed in any order, and the answer is the same: what has no order of its own is in the order
-//! of the ordinals, a group or a distinct row at that of the first item it comes from.
+//! The order of pushed items does not affect the answer. Rows without a sort order are in the order of the
+//! ordinals; a group or a distinct row has the ordinal of its first item.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -14,42 +14,42 @@ use crate::error::EvaluationError;
 use crate::meter::Meter;
 use crate::value::{Key, Value};
 
-/// Rows beyond twice the number that can matter are let go in lots of this size.
+/// The size of the batches in which rows beyond twice the needed number are dropped.
 const SLACK: usize = 1024;
-/// Rows of short keys that are sorted between two looks at the clock; fewer if their keys are long.
+/// Rows with short keys sorted between two checks of the clock; fewer if their keys are long.
 const PIECE_STEPS: usize = 32 << 10;
 /// Cost of comparing two large keys, relative to reading them once.
 const COMPARED_PER_SCAN: usize = 8;
-/// About what one entry of a hash table takes beyond its key's bytes.
+/// The approximate size of a hash table entry without its key's bytes.
 const ENTRY_BYTES: usize = 64;
 
-/// Rows on their way to an answer. `'r` is how long they live: as long as the item for a sub-query,
-/// for ever for the query itself.
+/// Collects rows for an answer. `'r` is the lifetime of the rows: that of the item for a sub-query, `'static`
+/// for the query itself.
 pub(super) struct Collector<'r> {
     rows: Vec<Row<'r>>,
-    /// Distinct rows, and where they are as long as nothing is let go.
+    /// Distinct rows and their places, valid until rows are dropped.
     seen: HashMap<Key, usize>,
     groups: HashMap<Key, usize>,
     group_list: Vec<Group>,
     memory: usize,
-    /// With so many rows there is nothing left to look for.
+    /// The number of rows after which no further one can matter.
     enough: Option<u64>,
-    /// Rows up to here were answered before.
+    /// Rows up to this mark were returned before.
     after: Option<OrderMark>,
-    /// How many rows equal to that mark have been passed over.
+    /// The number of rows equal to that mark that were skipped.
     passed: u64,
-    /// How many sorted rows matter now; otherwise as many as the program says.
+    /// The number of sorted rows on a page; `None` leaves the number to the program.
     page: Option<usize>,
 }
 
-/// A place in sorted rows: behind so many rows with these sort keys of this item.
+/// A position in sorted rows: after `repeats` rows with these sort keys and this ordinal.
 #[derive(Clone, Debug)]
 pub struct OrderMark {
     /// The sort keys.
     pub keys: Vec<Value<'static>>,
-    /// What decides between rows that are equal in every key.
+    /// The tie-breaker of rows whose keys are all equal.
     pub ordinal: u64,
-    /// An item can have several rows that are equal in both.
+    /// The number of rows with these keys and this ordinal: an item can have several.
     pub repeats: u64,
 }
 
@@ -58,19 +58,19 @@ pub struct OrderMark {
 pub struct SortedRow {
     /// The row.
     pub json: Vec<u8>,
-    /// The place behind it.
+    /// The position after the row.
     pub mark: OrderMark,
 }
 
 struct Row<'r> {
     keys: Vec<Value<'r>>,
-    /// Decides between rows that are equal in every key.
+    /// The tie-breaker of rows whose keys are all equal.
     ordinal: u64,
     output: Value<'r>,
 }
 
 struct Group {
-    /// The lowest of its items.
+    /// The lowest ordinal of its items.
     ordinal: u64,
     keys: Vec<Value<'static>>,
     aggregates: Vec<AggregateState>,
@@ -91,7 +91,7 @@ impl<'r> Collector<'r> {
         }
     }
 
-    /// Sorted rows behind a mark, of which only the first `page` matter.
+    /// Keeps only the first `page` sorted rows after a mark.
     pub(super) fn for_page(mut self, after: Option<OrderMark>, page: usize) -> Collector<'r> {
         self.after = after;
         self.page = Some(page);
@@ -102,7 +102,7 @@ impl<'r> Collector<'r> {
         self.rows.len()
     }
 
-    /// Takes the row whose names are in place in `machine`.
+    /// Adds the row whose names are bound in `machine`.
     pub(super) fn add<'a>(
         &mut self,
         machine: &mut Machine<'a, '_>,
@@ -137,7 +137,7 @@ impl<'r> Collector<'r> {
             if let Some(place) = self.seen.get(&key) {
                 let first = self.rows.get_mut(*place).filter(|_| program.order.is_empty());
                 if let Some(first) = first.filter(|first| row.ordinal < first.ordinal) {
-                    // Equal values may be written differently, such as 3 and 3.0.
+                    // Equal values may have different text, such as 3 and 3.0.
                     let (old, new) = (weight(first), weight(&row));
                     *first = row;
                     self.release(machine, old);
@@ -155,7 +155,7 @@ impl<'r> Collector<'r> {
         Ok(if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
-    /// Whether a row lies before the mark.
+    /// Whether a row is at or before the mark.
     fn was_answered(
         &mut self,
         program: &Program,
@@ -184,14 +184,14 @@ impl<'r> Collector<'r> {
         machine.environment.meter.release(bytes);
     }
 
-    /// Drops sorted rows that cannot be among the first.
+    /// Drops sorted rows that cannot be among the first ones.
     fn prune(
         &mut self,
         machine: &mut Machine<'_, '_>,
         program: &Program,
     ) -> Result<(), EvaluationError> {
         let by_program = || program.reach().and_then(|reach| usize::try_from(reach).ok());
-        // One more than the page, to know that there is one.
+        // One more than the page, to know whether a further row exists.
         let by_page = self.page.map(|page| page.saturating_add(1));
         let Some(reach) = by_page.or_else(by_program) else { return Ok(()) };
         if program.order.is_empty()
@@ -205,7 +205,7 @@ impl<'r> Collector<'r> {
         Ok(())
     }
 
-    /// Sorts the rows, in pieces between which the clock is looked at.
+    /// Sorts the rows in pieces and checks the clock between them.
     fn sort(&mut self, program: &Program, meter: &mut Meter) -> Result<(), EvaluationError> {
         let is_done = |one: &Row<'_>, two: &Row<'_>| one.ordinal <= two.ordinal;
         if program.order.is_empty() && self.rows.is_sorted_by(is_done) {
@@ -220,7 +220,7 @@ impl<'r> Collector<'r> {
             largest = largest.max(opened(row));
         }
         meter.charge(largest.saturating_mul(2))?;
-        // Steps of a comparison: both keys are taken apart. A piece is about as much work whatever they are.
+        // A comparison parses both keys. The piece size keeps the work per piece about constant.
         let each = 1 + COMPARED_PER_SCAN * costs / self.rows.len().max(1);
         let piece = (PIECE_STEPS / each).max(2);
         let order = |one: &Row<'_>, two: &Row<'_>| {
@@ -241,7 +241,7 @@ impl<'r> Collector<'r> {
         Ok(())
     }
 
-    /// The rows of a page in order, each with its mark, and whether there are more behind them.
+    /// The rows of a page in order, each with its mark, and whether more rows follow.
     pub(super) fn finish_page(
         mut self,
         program: &Program,
@@ -284,7 +284,7 @@ impl<'r> Collector<'r> {
         Ok(())
     }
 
-    /// Takes so many rows for the only group of a program that only counts them.
+    /// Adds rows to the only group of a program that only counts them.
     pub(super) fn count(&mut self, program: &Program, rows: u64) {
         if self.group_list.is_empty() {
             let aggregates = states(program);
@@ -294,13 +294,13 @@ impl<'r> Collector<'r> {
         for (state, (_, argument)) in group.aggregates.iter_mut().zip(&program.aggregates) {
             match argument {
                 Operation::Constant(value) => state.add_alike(value, rows),
-                // An item is there, and is an object.
+                // The item exists and is an object; any value that counts will do.
                 _ => state.add_alike(&Value::Null, rows),
             }
         }
     }
 
-    /// The place of the group a row belongs to.
+    /// The place of a row's group.
     fn group_of<'a>(
         &mut self,
         machine: &mut Machine<'a, '_>,
@@ -345,7 +345,7 @@ impl<'r> Collector<'r> {
         })
     }
 
-    /// The rows of the answer, in order, and how many bytes are still counted as kept for them.
+    /// Returns the rows of the answer in order, and how many bytes are still counted as kept for them.
     pub(super) fn finish<'a>(
         mut self,
         machine: &mut Machine<'a, '_>,
@@ -361,7 +361,7 @@ impl<'r> Collector<'r> {
         Ok((window(program, self.rows), self.memory))
     }
 
-    /// Groups become rows, and these may be distinct and sorted again.
+    /// Turns groups into rows, which may again be distinct and sorted.
     fn finish_groups<'a>(
         mut self,
         machine: &mut Machine<'a, '_>,
@@ -369,7 +369,7 @@ impl<'r> Collector<'r> {
     ) -> Result<(Vec<Value<'a>>, usize), EvaluationError> {
         let mut groups = std::mem::take(&mut self.group_list);
         if groups.is_empty() && program.groups.is_empty() {
-            // Aggregates over no rows still have an answer.
+            // Aggregates over no rows still have a result.
             groups.push(Group { ordinal: 0, keys: Vec::new(), aggregates: states(program) });
         }
         groups.sort_by_key(|group| group.ordinal);
@@ -397,7 +397,7 @@ impl<'r> Collector<'r> {
     }
 }
 
-/// The order of two rows by their sort keys, then by their ordinals.
+/// Compares two rows by their sort keys, then by their ordinals.
 fn order_of(
     program: &Program,
     (one, one_ordinal): (&[Value<'_>], u64),
@@ -422,13 +422,13 @@ fn states(program: &Program) -> Vec<AggregateState> {
     program.aggregates.iter().map(|(kind, _)| AggregateState::new(*kind)).collect()
 }
 
-/// Bytes a row takes. Text it borrows from the item is not its own.
+/// The size of a row in bytes, without the text that it borrows from the item.
 fn weight(row: &Row<'_>) -> usize {
     let keys = row.keys.iter().map(Value::held_bytes).sum::<usize>();
     row.output.held_bytes() + keys + size_of::<Row<'_>>()
 }
 
-/// Rows of which every `sorted` are in order, with every two times as many in order. Stable.
+/// Merges sorted runs of `sorted` rows into runs of twice the length. Stable.
 fn merged<'r>(
     rows: Vec<Row<'r>>,
     sorted: usize,

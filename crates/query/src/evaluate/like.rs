@@ -1,14 +1,14 @@
 //! `LIKE`: `%` any text, `_` one character, `[a-c]` and `[^a-c]` one character of a set.
 //!
-//! A match never goes back further than the last `%`, so its cost is bounded by the product of the two lengths. It
-//! is charged while it runs, so that a long one can be interrupted.
+//! A match backtracks to the last `%` only, so its cost is bounded by the product of the two lengths. The cost
+//! is charged during the match, so that a long match can be interrupted.
 
 use crate::value::{Charge, Value};
 
-/// Characters that are compared for the cost of a step.
+/// Character comparisons for the cost of a step.
 const COMPARED_PER_STEP: usize = 16;
 
-/// A pattern taken apart.
+/// A parsed pattern.
 #[derive(Debug)]
 pub(crate) struct LikePattern {
     parts: Vec<Part>,
@@ -23,7 +23,7 @@ enum Part {
 }
 
 impl Part {
-    /// How many comparisons a character takes.
+    /// The number of comparisons for one character.
     fn cost(&self) -> usize {
         match self {
             Part::Set { ranges, .. } => 1 + ranges.len(),
@@ -52,7 +52,7 @@ impl LikePattern {
         self.parts.iter().map(char_of).collect()
     }
 
-    /// `None` if the pattern is no string or the escape is not one character.
+    /// Parses a pattern; `None` if it is not a string or the escape is not one character.
     pub(crate) fn new(pattern: &Value<'_>, escape: Option<&Value<'_>>) -> Option<LikePattern> {
         let escape = match escape {
             Some(escape) => {
@@ -91,7 +91,7 @@ impl LikePattern {
         Some(LikePattern { parts })
     }
 
-    /// Whether the whole text matches. Each comparison of a character is charged, also where a retry repeats it.
+    /// Whether the whole text matches. Charges each comparison of a character, also when a retry repeats it.
     pub(crate) fn matches<C: Charge>(
         &self,
         text: &str,
@@ -100,7 +100,7 @@ impl LikePattern {
         let mut compared = 0;
         let mut rest = text;
         let mut part = 0;
-        // Where to go on after the last `%` if what follows it does not fit here.
+        // Where to retry after the last `%` if the parts after it do not match here.
         let mut retry: Option<(usize, &str)> = None;
         loop {
             compared += self.parts.get(part).map_or(1, Part::cost);
@@ -132,7 +132,7 @@ impl LikePattern {
     }
 }
 
-/// A set and how many characters it takes behind its bracket; `None` if it has no end.
+/// Parses a set; returns it with the number of characters after its bracket, `None` if it is not closed.
 fn set(chars: &[char]) -> Option<(Part, usize)> {
     let end = chars.iter().position(|c| *c == ']')?;
     let negated = chars.first() == Some(&'^');

@@ -1,18 +1,18 @@
-//! Programs at work on items.
+//! Evaluation of programs over items.
 //!
 //! ```text
-//! run.rs        what a caller drives: items in, rows out, one budget
+//! run.rs        the caller's interface: items in, rows out, one budget
 //! rows.rs       FROM, JOIN and WHERE: one item to many rows; sub-queries
 //! portion.rs    a part of the rows of one item, and where it ends
 //! collect.rs    ORDER BY, GROUP BY, DISTINCT: rows that have to wait for each other
-//! aggregate.rs  COUNT, SUM and their kin
-//! operators.rs  what + and < and AND mean, undefined included
+//! aggregate.rs  COUNT, SUM and the other aggregates
+//! operators.rs  the operators, undefined included
 //! like.rs       LIKE
 //! ```
 //!
-//! Nothing here reads a clock or draws a number: both come with the [`Context`]. Work is counted in
-//! steps, and rows and values in bytes (see `meter`); a query that would take too much of either ends with
-//! an error.
+//! Nothing here reads a clock or generates random seeds: both come with the [`Context`]. Work is counted in
+//! steps, rows and values in bytes (see `meter`); a query that exceeds a limit of either ends with an
+//! error.
 
 mod aggregate;
 mod collect;
@@ -38,23 +38,23 @@ use crate::limits::Limits;
 use crate::meter::{Budget, Meter};
 use crate::value::{Found, Key, Value, find_members, place_of, value_in};
 
-/// Functions the users of a container have written.
+/// User-defined functions of a container.
 pub trait UserFunctions: Send + Sync {
-    /// Calls one; the error is a message for the user.
+    /// Calls a function; the error is a message for the user.
     fn call(&self, name: &str, arguments: &[Value<'_>]) -> Result<Value<'static>, String>;
 }
 
-/// What a run needs from the world around it.
+/// The time, seed, functions and budget of a run.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct Context {
     /// The time the query sees, in units of 100 ns since 1970-01-01.
     pub now_ticks: i64,
-    /// Where `RAND` starts.
+    /// The seed of `RAND`.
     pub seed: u64,
-    /// User-defined functions; without them a call fails.
+    /// User-defined functions; without them every call of one fails.
     pub functions: Option<Arc<dyn UserFunctions>>,
-    /// What the run may take.
+    /// The memory and time the run may take.
     pub budget: Budget,
 }
 
@@ -64,21 +64,21 @@ impl Context {
         Context { now_ticks, ..Context::default() }
     }
 
-    /// The same with another start for `RAND`.
+    /// Sets the seed of `RAND`.
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Context {
         self.seed = seed;
         self
     }
 
-    /// The same with user-defined functions.
+    /// Adds user-defined functions.
     #[must_use]
     pub fn with_functions(mut self, functions: Arc<dyn UserFunctions>) -> Context {
         self.functions = Some(functions);
         self
     }
 
-    /// The same within a budget.
+    /// Sets the budget.
     #[must_use]
     pub fn with_budget(mut self, budget: Budget) -> Context {
         self.budget = budget;
@@ -86,14 +86,14 @@ impl Context {
     }
 }
 
-/// What lasts as long as a run: the context and what is left of the budget.
+/// The state of a whole run: the context and the remaining budget.
 pub(crate) struct Environment {
     pub(crate) now_ticks: i64,
     random: u64,
     functions: Option<Arc<dyn UserFunctions>>,
     pub(crate) meter: Meter,
     pub(crate) limits: Limits,
-    /// Patterns of `RegexMatch` seen so far.
+    /// Compiled patterns of `RegexMatch`.
     pub(crate) patterns: Patterns,
 }
 
@@ -114,7 +114,7 @@ impl Environment {
         self.meter.step(steps)
     }
 
-    /// Refuses a value whose size exceeds the limit for one value or the memory left to the run.
+    /// Checks the size of a value against the limit for one value and the memory left to the run.
     pub(crate) fn allow(
         &mut self,
         function: &'static str,
@@ -139,10 +139,10 @@ impl Environment {
     }
 }
 
-/// What is known of a wanted property.
+/// A wanted property of the item, as far as it was read.
 #[derive(Clone)]
 enum Wanted<'a> {
-    /// Nobody has needed its value yet.
+    /// Its text, if it exists; not parsed yet.
     Found(Option<Found<'a>>),
     Read(Value<'a>),
 }
@@ -155,10 +155,10 @@ fn find_wanted<'a>(compiled: &Compiled, item: &'a [u8]) -> Vec<Wanted<'a>> {
 
 type Evaluated<'a> = Result<Value<'a>, EvaluationError>;
 
-/// What a name of `FROM` stands for in one row.
+/// The binding of a `FROM` name in one row.
 struct Slot<'a> {
     value: Value<'a>,
-    /// Where its parts begin, if they were found when it was.
+    /// The first of its parts, if they were found along with it.
     parts: Option<usize>,
 }
 
@@ -166,14 +166,14 @@ struct Slot<'a> {
 pub(crate) struct Machine<'a, 'e> {
     compiled: &'a Compiled,
     item: Option<&'a [u8]>,
-    /// The wanted properties of the item, once somebody has asked for one.
+    /// The wanted properties of the item, found at the first use of one.
     members: Option<Vec<Wanted<'a>>>,
     slots: Vec<Slot<'a>>,
     /// Texts of properties of elements in slots.
     parts: Vec<Option<&'a [u8]>>,
     group_keys: Vec<Value<'a>>,
     aggregates: Vec<Value<'a>>,
-    /// Where it is among the rows of the item, if only a portion of them is wanted.
+    /// The position among the item's rows, if only a portion of them is wanted.
     cursor: Option<portion::Cursor>,
     pub(crate) environment: &'e mut Environment,
 }
@@ -197,7 +197,7 @@ impl<'a, 'e> Machine<'a, 'e> {
         }
     }
 
-    /// A wanted property. All of them are found in one walk over the item.
+    /// A wanted property. The first call finds all of them in one walk over the item.
     fn wanted(&mut self, index: usize) -> Value<'a> {
         let Some(member) = self.find_wanted(index) else { return Value::Undefined };
         let found = match member {
@@ -209,7 +209,7 @@ impl<'a, 'e> Machine<'a, 'e> {
         value
     }
 
-    /// The text of an array of the item that nobody has read, or of all that begins with it.
+    /// The unparsed text of an array of the item; it may continue after the array's end.
     fn array_text(&mut self, operation: &Operation) -> Option<&'a [u8]> {
         match operation {
             Operation::Wanted(index) => match self.find_wanted(*index)? {
@@ -230,7 +230,7 @@ impl<'a, 'e> Machine<'a, 'e> {
         self.members.get_or_insert_with(|| find_wanted(compiled, item)).get_mut(index)
     }
 
-    /// The value of an expression.
+    /// Evaluates an expression.
     pub(crate) fn evaluate(&mut self, operation: &'a Operation) -> Evaluated<'a> {
         self.environment.spend(1)?;
         let value = match operation {
@@ -297,7 +297,7 @@ impl<'a, 'e> Machine<'a, 'e> {
             Operation::Object(members) => return self.object(members),
             Operation::Scalar(program) => {
                 let first = self.select(program, Some(1))?.into_iter().next();
-                // The sub-query has charged it.
+                // Already charged by the sub-query.
                 return Ok(first.unwrap_or_default());
             }
             Operation::ArrayOf(program) => {
@@ -333,8 +333,8 @@ impl<'a, 'e> Machine<'a, 'e> {
         self.fitting("an object", Value::object_of_unique(made))
     }
 
-    /// What something has made, if it is not too large. Parts can be shared, so a short query could
-    /// otherwise ask for more than any memory holds.
+    /// Checks the size of a made value. Parts can be shared, so a short query could otherwise produce a value
+    /// larger than any memory.
     fn fitting(&mut self, maker: &'static str, made: Value<'a>) -> Evaluated<'a> {
         if !matches!(made, Value::Array(_) | Value::Object(_)) {
             self.environment.meter.charge(made.owned_bytes())?;
@@ -375,7 +375,7 @@ impl<'a, 'e> Machine<'a, 'e> {
         Ok(operators::binary(operator, &one, &two))
     }
 
-    /// The language's `=`, with the steps and the memory it takes to look into the values.
+    /// The language's `=`, charged for the steps and memory of comparing the values.
     fn equal(&mut self, one: &Value<'_>, two: &Value<'_>) -> Result<Option<bool>, EvaluationError> {
         let meter = &mut self.environment.meter;
         let mark = meter.mark();
@@ -385,7 +385,7 @@ impl<'a, 'e> Machine<'a, 'e> {
         Ok(equal)
     }
 
-    /// False as soon as one is false; undefined if one has no truth and none is false.
+    /// False as soon as one is false; undefined if one is not a boolean and none is false.
     fn and(&mut self, list: &'a [Operation]) -> Evaluated<'a> {
         let mut result = Value::Bool(true);
         for one in list {
@@ -398,7 +398,7 @@ impl<'a, 'e> Machine<'a, 'e> {
         Ok(result)
     }
 
-    /// True as soon as one is true; undefined if one has no truth and none is true.
+    /// True as soon as one is true; undefined if one is not a boolean and none is true.
     fn or(&mut self, list: &'a [Operation]) -> Evaluated<'a> {
         let mut result = Value::Bool(false);
         for one in list {
@@ -467,7 +467,7 @@ impl<'a, 'e> Machine<'a, 'e> {
     ) -> Evaluated<'a> {
         let arguments = self.list(list)?;
         self.environment.spend(arguments.iter().map(Value::visit_cost).sum())?;
-        // What the function needs meanwhile is released when it is done, and what it made is charged.
+        // Releases what the function needs while it runs, and charges its result.
         let mark = self.environment.meter.mark();
         for argument in &arguments {
             self.environment.meter.charge(argument.opened_bytes())?;

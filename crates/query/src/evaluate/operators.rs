@@ -1,4 +1,4 @@
-//! What operators mean. Whatever makes no sense for its operands is undefined, never an error.
+//! Operators. An operator that does not apply to its operands returns undefined, never an error.
 
 use crate::ast::{BinaryOperator, UnaryOperator};
 use crate::value::Value;
@@ -60,7 +60,7 @@ fn arithmetic(operator: BinaryOperator, one: f64, two: f64) -> f64 {
     }
 }
 
-/// The lowest 32 bits of the integer part, as JavaScript's operators see a number.
+/// The low 32 bits of the integer part, as in JavaScript's operators.
 #[expect(clippy::cast_possible_truncation, reason = "the range is made to fit first")]
 fn to_int32(number: f64) -> i32 {
     if !number.is_finite() {

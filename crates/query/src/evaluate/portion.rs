@@ -1,8 +1,8 @@
 //! A portion of the rows of one item: where it starts, how much it holds and where it ends.
 //!
-//! A `JOIN` makes many rows of one item, more than fit on a page or can be found in its time. A position within
-//! the item counts, for each source of the query that has several elements, how many of them are done. Resuming
-//! passes over these elements without evaluating them, so the last row costs no more than the first.
+//! A `JOIN` makes many rows of one item, perhaps more than fit on a page or in its time. A position within
+//! the item is a list of counts: for each source with several elements, how many of them are done. Resuming
+//! skips these elements without evaluating them, so the last row costs no more than the first.
 //!
 //! Positions are only kept for the query itself: a sub-query runs as a whole.
 
@@ -10,7 +10,7 @@ use std::fmt::{self, Display, Formatter};
 
 use super::Next;
 
-/// Sources that a position may count; a query has fewer.
+/// The most sources in a position; a query has fewer.
 const COUNTS_MAX: usize = 64;
 
 /// A position within the rows of an item. The default is the first row.
@@ -18,7 +18,7 @@ const COUNTS_MAX: usize = 64;
 pub struct RowPosition(Vec<u64>);
 
 impl RowPosition {
-    /// Trailing zeros say nothing, and would tell equal positions apart.
+    /// Drops trailing zeros, which mean nothing, so that equal positions compare equal.
     fn new(mut counts: Vec<u64>) -> RowPosition {
         while counts.last() == Some(&0) {
             counts.pop();
@@ -26,7 +26,7 @@ impl RowPosition {
         RowPosition(counts)
     }
 
-    /// Reads a position from its text; `None` if it is not one.
+    /// Parses a position; `None` if the text is not one.
     #[must_use]
     pub fn parse(text: &str) -> Option<RowPosition> {
         if text.is_empty() {
@@ -55,31 +55,31 @@ impl Display for RowPosition {
     }
 }
 
-/// How much of an item to take.
+/// The limits of a portion of an item's rows.
 #[derive(Clone, Debug)]
 pub struct Portion {
     /// The first row.
     pub from: RowPosition,
-    /// Rows that fit.
+    /// The most rows.
     pub rows: usize,
-    /// Bytes of rows that fit; the row that reaches this limit is the last.
+    /// The most bytes of rows; the row that reaches this limit is the last.
     pub bytes: usize,
 }
 
-/// How far a portion has come.
+/// How far a portion got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Portioned {
     /// To the end of the item.
     Whole(Next),
-    /// To this position: the portion is full, or its time is up.
+    /// To this position: the portion is full, or its time has passed.
     Part(RowPosition),
 }
 
-/// The sources of a query that are under way.
+/// The position in the sources that are being iterated.
 pub(super) struct Cursor {
-    /// For each of them, the elements that are done.
+    /// For each of them, the number of elements done.
     done: Vec<u64>,
-    /// The elements to pass over, for each source on the way to the first row of the portion.
+    /// The elements to skip, for each source on the way to the first row of the portion.
     resume: Vec<u64>,
 }
 
@@ -88,7 +88,7 @@ impl Cursor {
         Cursor { done: Vec::new(), resume: from.0.clone() }
     }
 
-    /// Enters a source, and returns how many elements to pass over.
+    /// Enters a source, and returns how many elements to skip.
     pub(super) fn enter(&mut self) -> u64 {
         let skip = self.resume.get(self.done.len()).copied().unwrap_or(0);
         self.done.push(skip);

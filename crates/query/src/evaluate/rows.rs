@@ -1,4 +1,4 @@
-//! `FROM`, `JOIN` and `WHERE`: from one item to its rows, and whole sub-queries.
+//! `FROM`, `JOIN` and `WHERE`: evaluates one item to its rows, and whole sub-queries.
 
 use std::ops::ControlFlow;
 
@@ -9,14 +9,14 @@ use crate::compile::{Program, SourcePlan};
 use crate::error::EvaluationError;
 use crate::value::{Elements, Value};
 
-/// The rows of a sub-query that has kept no more than this are not weighed again.
+/// Up to this size, the rows of a sub-query are not measured again.
 const FEW_BYTES: usize = 4096;
 
 /// Whether more rows are wanted.
 pub(super) type Flow = Result<ControlFlow<()>, EvaluationError>;
 
 impl<'a, 'e> Machine<'a, 'e> {
-    /// Calls `found` for each row of one item that passes the filter, its names being in place.
+    /// Calls `found` for each row of one item that passes the filter, with its names bound.
     pub(super) fn each_row(
         &mut self,
         program: &'a Program,
@@ -32,7 +32,7 @@ impl<'a, 'e> Machine<'a, 'e> {
         flow
     }
 
-    /// The rows of one more source, and the filter behind the last. What is charged meanwhile ends with them.
+    /// The rows of one more source, and the filter after the last one. Releases its charges after each row.
     fn each_row_of(
         &mut self,
         program: &'a Program,
@@ -76,7 +76,7 @@ impl<'a, 'e> Machine<'a, 'e> {
                 }
             }
             SourcePlan::Each(operation, names) => {
-                // An array of the item is gone through where it lies.
+                // Iterates over an array of the item in place.
                 if let Some(text) = self.array_text(operation) {
                     let names = self.compiled.parts.get(*names).map_or(&[][..], Vec::as_slice);
                     let mut elements = Elements::of(text);
@@ -148,7 +148,7 @@ impl<'a, 'e> Machine<'a, 'e> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Enters a source of several elements, and returns how many of them to pass over.
+    /// Enters a source of several elements, and returns how many of them to skip.
     fn enter_source(&mut self) -> usize {
         let skip = self.cursor.as_mut().map_or(0, Cursor::enter);
         usize::try_from(skip).unwrap_or(usize::MAX)
@@ -166,7 +166,7 @@ impl<'a, 'e> Machine<'a, 'e> {
         }
     }
 
-    /// All rows of a sub-query, or the first few if no more are wanted.
+    /// All rows of a sub-query, or the first few if no more are needed.
     pub(super) fn select(
         &mut self,
         program: &'a Program,

@@ -1,8 +1,8 @@
-//! A run: items in, rows out, for a caller that owns the iteration.
+//! A run: items in, rows out; the caller owns the iteration.
 //!
-//! The caller pushes items in any order that suits it. A streaming query answers with rows at once;
-//! any other keeps what it needs and answers at the end. Rows are JSON text; an item that is selected
-//! whole comes back as the very bytes that were pushed.
+//! The caller may push items in any order. A streaming query returns rows at once;
+//! any other query collects rows and returns them at the end. Rows are JSON text; an item that is selected
+//! as a whole is returned byte for byte.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ use crate::error::EvaluationError;
 use crate::meter::MemoryLease;
 use crate::value::Value;
 
-/// Bytes of an item that are searched for the cost of a step.
+/// Bytes of an item searched for the cost of a step.
 const BYTES_SEARCHED_PER_STEP: usize = 4096;
 
 /// Whether another item can change the answer.
@@ -28,10 +28,10 @@ pub enum Next {
     Enough,
 }
 
-/// How far a streaming run has come, for a continuation.
+/// How far a streaming run got, for a continuation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// How many rows passed the filter, skipped ones included.
+    /// The number of rows that passed the filter, skipped ones included.
     pub rows: u64,
 }
 
@@ -42,7 +42,7 @@ pub struct Run {
     /// One for each stage that cannot stream.
     collectors: Vec<Collector<'static>>,
     progress: Progress,
-    /// How many items had a row to be kept.
+    /// The number of items with at least one row to keep.
     items_matched: usize,
 }
 
@@ -57,9 +57,9 @@ impl Run {
         Run { compiled, environment, collectors, progress, items_matched: 0 }
     }
 
-    /// Only sorted rows behind `after`, of which the first `page` matter, for a query that
-    /// [can](crate::Query::is_sorted_only) go on from a mark. Memory is then bounded by the page, however
-    /// many rows there are.
+    /// Keeps only the first `page` sorted rows after `after`, for a query that
+    /// [can](crate::Query::is_sorted_only) resume from a mark. The page bounds the memory, however many rows
+    /// there are.
     #[must_use]
     pub fn for_page(mut self, after: Option<OrderMark>, page: usize) -> Run {
         let collectors = std::mem::take(&mut self.collectors);
@@ -68,7 +68,7 @@ impl Run {
         self
     }
 
-    /// Ends a run [for a page](Run::for_page): its rows in order, and whether there are more behind them.
+    /// Ends a run [for a page](Run::for_page): returns its rows in order, and whether more follow.
     ///
     /// # Errors
     /// When sorting them takes too long.
@@ -82,13 +82,13 @@ impl Run {
         }
     }
 
-    /// Takes an item of so many bytes that [has no row](crate::Query::rules_out), which costs steps all the same.
+    /// Counts an item of this size that [has no row](crate::Query::rules_out); the search costs steps too.
     pub fn pass_over(&mut self, bytes: usize) -> Result<Next, EvaluationError> {
         self.environment.spend(1 + bytes / BYTES_SEARCHED_PER_STEP)?;
         Ok(Next::More)
     }
 
-    /// Takes so many items at once, for a query that [only counts](crate::Query::only_counts) them.
+    /// Adds several items at once, for a query that [only counts](crate::Query::only_counts) them.
     pub fn count(&mut self, items: u64) -> Result<Next, EvaluationError> {
         let compiled = Arc::clone(&self.compiled);
         let (Some(stage), Some(collector)) = (compiled.stages.first(), self.collectors.first_mut())
@@ -106,7 +106,7 @@ impl Run {
 
     /// Takes one item and appends the rows that are ready.
     ///
-    /// `item` is JSON that somebody has checked; `ordinal` orders items that are equal in every sort
+    /// `item` is valid JSON (not checked again); `ordinal` orders items that are equal in every sort
     /// key, ascending (in a container: the item's number in its `_rid`).
     pub fn push<'i>(
         &mut self,
@@ -120,8 +120,8 @@ impl Run {
         }
     }
 
-    /// Takes a portion of the rows of one item, for a query that [streams](crate::Query::is_streaming). One that
-    /// runs out of time or steps behind its first row ends there, without an error.
+    /// Takes a portion of the rows of one item, for a query that [streams](crate::Query::is_streaming). If time or
+    /// steps run out after its first row, the portion ends there without an error.
     pub fn push_portion<'i>(
         &mut self,
         item: &'i [u8],
@@ -132,7 +132,7 @@ impl Run {
         self.take(item, ordinal, Some(portion), rows)
     }
 
-    /// All rows of an item, or a portion of them.
+    /// Evaluates all rows of an item, or a portion of them.
     fn take<'i>(
         &mut self,
         item: &'i [u8],
@@ -170,7 +170,7 @@ impl Run {
                 Stop::Behind(position),
             ) => Ok(Portioned::Part(position)),
             (Err(error), _) => {
-                // Nothing of the item, so that it can be pushed again.
+                // Discards this item's rows, so that it can be pushed again.
                 self.progress = progress;
                 rows.truncate(answered);
                 Err(error)
@@ -247,7 +247,7 @@ impl Run {
         Ok(if flow.is_break() { Next::Enough } else { Next::More })
     }
 
-    /// Ends the run and answers the rows that had to wait.
+    /// Ends the run and returns the collected rows.
     pub fn finish(&mut self) -> Result<Vec<Vec<u8>>, EvaluationError> {
         let compiled = Arc::clone(&self.compiled);
         let Some(first) = compiled.stages.first() else { return Ok(Vec::new()) };
@@ -285,22 +285,22 @@ impl Run {
         Ok(rows)
     }
 
-    /// How far a streaming run has come.
+    /// How far a streaming run got.
     pub fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// How many rows wait to be sorted; those that cannot be among the first may have been let go.
+    /// The number of rows kept for sorting; those that cannot be among the first may already be dropped.
     pub fn rows_kept(&self) -> usize {
         self.collectors.first().map_or(0, Collector::rows_kept)
     }
 
-    /// How many items passed the filter, of a query that does not stream.
+    /// The number of items that passed the filter, for a query that does not stream.
     pub fn items_matched(&self) -> usize {
         self.items_matched
     }
 
-    /// How many steps of work were done, for metrics and charges.
+    /// The steps of work done, for metrics and charges.
     pub fn steps(&self) -> u64 {
         self.environment.meter.steps_used()
     }
@@ -310,7 +310,7 @@ impl Run {
         self.environment.meter.peak_bytes()
     }
 
-    /// The memory the run has taken from its pool, for whoever keeps its rows after it.
+    /// Takes the lease on the pool's memory, for the caller that keeps the rows after the run.
     pub fn take_lease(&mut self) -> MemoryLease {
         self.environment.meter.take_lease()
     }
@@ -318,15 +318,15 @@ impl Run {
 
 /// Where the evaluation of a portion stopped.
 enum Stop {
-    /// At a row for which there is no room.
+    /// At a row that does not fit.
     Full(RowPosition),
-    /// Behind the first row of the portion.
+    /// After the first row of the portion.
     Behind(RowPosition),
-    /// At the first row, or there is no portion.
+    /// At the first row, or the run has no portion.
     AtStart,
 }
 
-/// The rows to answer with, of all that pass.
+/// The range of rows to return, of all that pass.
 #[derive(Clone, Copy)]
 struct Window {
     skip: u64,

@@ -1,4 +1,4 @@
-//! Aggregates: entries only; the work is in `evaluate/aggregate.rs`.
+//! Table entries of the aggregates; `evaluate/aggregate.rs` computes them.
 
 use super::{AggregateKind, Body, Function};
 
@@ -20,7 +20,7 @@ pub(super) const TABLE: &[Function] = &[
         "AVG",
         "(number)",
         Average,
-        "The mean of all numbers; undefined if there are none or one of them is no number",
+        "The mean of all numbers; undefined if there are none or one value is not a number",
         &[
             ("(SELECT VALUE AVG(x) FROM x IN (SELECT VALUE [1, 2, 6]))", "3"),
             ("(SELECT VALUE AVG(x) FROM x IN (SELECT VALUE [1, \"2\"]))", "undefined"),
@@ -31,7 +31,7 @@ pub(super) const TABLE: &[Function] = &[
         "COUNT",
         "(value)",
         Count,
-        "How many values are defined",
+        "The number of defined values",
         &[
             ("(SELECT VALUE COUNT(1) FROM x IN (SELECT VALUE [1, 2, 6]))", "3"),
             ("(SELECT VALUE COUNT(x.a) FROM x IN (SELECT VALUE [{a: 1}, {b: 1}, {a: null}]))", "2"),
@@ -42,7 +42,7 @@ pub(super) const TABLE: &[Function] = &[
         "COUNTIF",
         "(boolean)",
         CountIf,
-        "How many values are true",
+        "The number of true values",
         &[("(SELECT VALUE COUNTIF(x > 1) FROM x IN (SELECT VALUE [1, 2, 6, \"a\"]))", "2")]
     ),
     aggregate!(
@@ -84,7 +84,7 @@ pub(super) const TABLE: &[Function] = &[
         "SUM",
         "(number)",
         Sum,
-        "The sum of all numbers; undefined if one of them is no number",
+        "The sum of all numbers; undefined if one value is not a number",
         &[
             ("(SELECT VALUE SUM(x) FROM x IN (SELECT VALUE [1, 2, 6]))", "9"),
             ("(SELECT VALUE SUM(x) FROM x IN (SELECT VALUE [1, null]))", "undefined"),

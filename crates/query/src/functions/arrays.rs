@@ -1,4 +1,4 @@
-//! Functions that look into an array or make one. Equality is that of `=`, so `1` is `1.0`; order is
+//! Array functions. Equality is that of `=`, so `1` equals `1.0`; order is
 //! that of `ORDER BY`. Arrays as sets are in `sets.rs`.
 
 use super::sets::{charge_keys, keys_of};
@@ -64,7 +64,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "ARRAY_LENGTH",
         arguments: "(array)",
-        meaning: "How many elements there are",
+        meaning: "The number of elements",
         count: (1, 1),
         body: Body::Pure(|arguments| Some(count(arguments[0].elements()?.len()))),
         examples: &[
@@ -76,7 +76,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "ARRAY_SLICE",
         arguments: "(array, start [, length])",
-        meaning: "So many elements from a position on; a negative start counts from the end",
+        meaning: "The given number of elements from a position on; a negative start counts from the end",
         count: (2, 3),
         body: Body::Pure(slice),
         examples: &[
@@ -115,7 +115,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "ARRAY_MEDIAN",
         arguments: "(array)",
-        meaning: "The middle of an array of numbers, the mean of the two middle ones if it is even",
+        meaning: "The median of an array of numbers, the mean of the two middle ones if their number is even",
         count: (1, 1),
         body: Body::Pure(median),
         examples: &[
@@ -204,7 +204,7 @@ fn contains<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Caref
     Ok(Some(Value::Bool(false)))
 }
 
-/// Whether `element` has every property of `wanted`, all the way down.
+/// Whether `element` has every property of `wanted`, at every depth.
 fn has_part(
     element: &Value<'_>,
     wanted: &Value<'_>,

@@ -13,7 +13,7 @@ const TICKS_PER_SECOND: i64 = 10_000_000;
 const TICKS_PER_DAY: i64 = 86_400 * TICKS_PER_SECOND;
 const NANOSECONDS_PER_TICK: i64 = 100;
 
-/// The longest text that is tried as a date.
+/// The longest text that is parsed as a date.
 const TEXT_BYTES_MAX: usize = 40;
 
 /// A point in time.
@@ -50,7 +50,7 @@ impl Part {
         })
     }
 
-    /// How many ticks it lasts; `None` for parts whose length depends on the date, and for the
+    /// The number of ticks of one part; `None` for parts whose length depends on the date, and for the
     /// nanosecond, which is shorter than a tick.
     fn ticks(self) -> Option<i64> {
         Some(match self {
@@ -66,7 +66,7 @@ impl Part {
 }
 
 impl Moment {
-    /// Reads `2026-08-01`, with or without a time, with or without `Z` or an offset.
+    /// Parses `2026-08-01`, with or without a time, with or without `Z` or an offset.
     pub(super) fn parse(text: &str) -> Option<Moment> {
         let shape = text.as_bytes();
         if shape.len() < 10 || shape.len() > TEXT_BYTES_MAX || shape[4] != b'-' || shape[7] != b'-'
@@ -90,7 +90,7 @@ impl Moment {
         (moment.year() >= 1).then_some(Moment(moment))
     }
 
-    /// The moment so many ticks after 1970.
+    /// The moment at a number of ticks since 1970.
     pub(super) fn at(ticks: i64) -> Option<Moment> {
         let seconds = ticks.div_euclid(TICKS_PER_SECOND);
         let rest = ticks.rem_euclid(TICKS_PER_SECOND) * NANOSECONDS_PER_TICK;
@@ -127,7 +127,7 @@ impl Moment {
         Moment::new(self.0.checked_add(span).ok()?)
     }
 
-    /// The number of whole parts since a fixed point, so that differences count borders.
+    /// The number of whole parts since a fixed point, so that differences count boundaries.
     pub(super) fn units(self, part: Part) -> i64 {
         match part {
             Part::Year => i64::from(self.0.year()),
@@ -174,7 +174,7 @@ fn epoch() -> DateTime {
     jiff::civil::datetime(1970, 1, 1, 0, 0, 0, 0)
 }
 
-/// The begin of the bin a moment falls into.
+/// The start of the bin that contains a moment.
 pub(super) fn bin(moment: Moment, part: Part, size: i64, origin: Moment) -> Option<Moment> {
     if size <= 0 || origin.component(Part::Year) < 1601 {
         return None;
@@ -193,8 +193,8 @@ pub(super) fn bin(moment: Moment, part: Part, size: i64, origin: Moment) -> Opti
     Moment::at(origin.ticks() + since.div_euclid(unit) * unit)
 }
 
-/// A date in a form of its own. Runs of one letter are one part; a backslash takes the next
-/// character as it is. `None` for a run that means nothing.
+/// Formats a date. A run of one letter is one part; a backslash takes the next
+/// character literally. `None` for an unknown run.
 pub(super) fn format(moment: Moment, format: &str) -> Option<String> {
     let mut out = String::new();
     let mut chars = format.chars().peekable();

@@ -1,4 +1,4 @@
-//! Dates and times: the entries. The calendar is in `calendar.rs`.
+//! Table entries of the date and time functions; `calendar.rs` computes them.
 //!
 //! A date is a string such as `2026-08-01T12:30:45.1234567Z`, always in UTC. A timestamp counts
 //! milliseconds and ticks count units of 100 ns, both from 1970-01-01. The current time is that of
@@ -9,7 +9,7 @@ use super::{Body, Function, text, whole};
 use crate::evaluate::Environment;
 use crate::value::Value;
 
-/// A function of nothing but the current time.
+/// Defines a function of the current time alone.
 macro_rules! current {
     ($name:literal, $meaning:literal, $function:expr, $example:literal, $expected:literal) => {
         Function {
@@ -26,7 +26,7 @@ macro_rules! current {
     };
 }
 
-/// A component of a date as a function of its own.
+/// Defines a function that returns one component of a date.
 macro_rules! component {
     ($name:literal, $meaning:literal, $part:expr, $expected:literal) => {
         Function {
@@ -44,7 +44,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "Ago",
         arguments: "(part, number)",
-        meaning: "The date so many years, months, days, hours … before the current time",
+        meaning: "The current time minus a number of years, months, days, hours …",
         count: (2, 2),
         body: Body::Careful(|arguments, environment| {
             Ok(moved_from_now(arguments, environment, -1))
@@ -61,7 +61,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "DateTimeAdd",
         arguments: "(part, number, date)",
-        meaning: "The date so many years, months, days, hours … later",
+        meaning: "The date plus a number of years, months, days, hours …",
         count: (3, 3),
         body: Body::Pure(|arguments| {
             let part = Part::parse(text(arguments, 0)?)?;
@@ -89,7 +89,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "DateTimeBin",
         arguments: "(date, part [, size [, origin]])",
-        meaning: "The begin of the bin the date falls into; bins are so many parts long",
+        meaning: "The start of the bin that contains the date; bins are a number of parts long",
         count: (2, 4),
         body: Body::Pure(bin),
         examples: &[
@@ -119,7 +119,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "DateTimeDiff",
         arguments: "(part, start, end)",
-        meaning: "How many borders between years, months, days … lie between the dates",
+        meaning: "The number of boundaries of years, months, days … between the dates",
         count: (3, 3),
         body: Body::Pure(|arguments| {
             let part = Part::parse(text(arguments, 0)?)?;
@@ -261,7 +261,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "Now",
         arguments: "([part, number])",
-        meaning: "The current time as a date, or so many years, months, days, hours … later",
+        meaning: "The current time as a date, or that plus a number of years, months, days, hours …",
         count: (0, 2),
         body: Body::Careful(|arguments, environment| {
             Ok(if arguments.is_empty() {
@@ -324,7 +324,7 @@ fn now_text(environment: &Environment) -> Value<'static> {
     Moment::at(environment.now_ticks).map_or(Value::Undefined, |now| Value::from(now.to_string()))
 }
 
-/// The current time and so many of a part, in a direction.
+/// The current time, moved by a number of parts in a direction.
 fn moved_from_now(
     arguments: &[Value<'_>],
     environment: &Environment,

@@ -1,10 +1,10 @@
-//! Arithmetic on 64-bit integers. A number with a fraction is no integer, and what does not fit
+//! Arithmetic on 64-bit integers. A number with a fraction is not an integer. Overflow
 //! wraps around, except in division.
 
 use super::{Body, Function, whole};
 use crate::value::Value;
 
-/// A function of two integers.
+/// Defines a function of two integers.
 macro_rules! of_two {
     ($name:literal, $meaning:literal, $function:expr, $examples:expr) => {
         Function {
@@ -40,14 +40,14 @@ pub(super) const TABLE: &[Function] = &[
     ),
     of_two!(
         "IntBitLeftShift",
-        "The bits moved to the left",
+        "The bits shifted to the left",
         |one, two| Some(one.wrapping_shl(u32::try_from(two).ok()?)),
         &[("IntBitLeftShift(16, 4)", "256"), ("IntBitLeftShift(1, -1)", "undefined")]
     ),
     Function {
         name: "IntBitNot",
         arguments: "(integer)",
-        meaning: "Every bit turned over",
+        meaning: "Every bit inverted",
         count: (1, 1),
         body: Body::Pure(|arguments| Some(made(!integer(&arguments[0])?))),
         examples: &[("IntBitNot(65)", "-66"), ("IntBitNot(0.1)", "undefined")],
@@ -60,7 +60,7 @@ pub(super) const TABLE: &[Function] = &[
     ),
     of_two!(
         "IntBitRightShift",
-        "The bits moved to the right, the sign kept",
+        "The bits shifted to the right, the sign kept",
         |one, two| Some(one.wrapping_shr(u32::try_from(two).ok()?)),
         &[("IntBitRightShift(16, 4)", "1"), ("IntBitRightShift(-16, 2)", "-4")]
     ),
@@ -78,7 +78,7 @@ pub(super) const TABLE: &[Function] = &[
     ),
     of_two!(
         "IntMod",
-        "What a division leaves over",
+        "The remainder of a division",
         i64::checked_rem,
         &[("IntMod(12, 5)", "2"), ("IntMod(-7, 2)", "-1"), ("IntMod(1, 0)", "undefined")]
     ),
@@ -96,7 +96,7 @@ pub(super) const TABLE: &[Function] = &[
     ),
 ];
 
-/// The integer a number stands for.
+/// The integer value of a number.
 fn integer(value: &Value<'_>) -> Option<i64> {
     if value.as_number()?.fract() != 0.0 {
         return None;
@@ -104,7 +104,7 @@ fn integer(value: &Value<'_>) -> Option<i64> {
     whole(std::slice::from_ref(value), 0)
 }
 
-/// An integer with all its digits, also those a double has no room for.
+/// An integer with all its digits, including those that a double cannot represent.
 fn made<'a>(integer: i64) -> Value<'a> {
     crate::value::Number::parse(integer.to_string().into()).map_or(Value::Undefined, Value::Number)
 }

@@ -1,4 +1,4 @@
-//! The item itself, and choosing between values.
+//! Functions of the item itself, and conditional functions.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

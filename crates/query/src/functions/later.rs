@@ -1,4 +1,4 @@
-//! Functions we know but do not have: they parse, and say so.
+//! Known functions that are not supported: calls parse and report that.
 
 use super::{ANY, Body, Function};
 

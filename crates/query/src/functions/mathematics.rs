@@ -1,9 +1,9 @@
-//! Mathematics on doubles. What has no finite answer is undefined.
+//! Mathematics on doubles. A result that is not finite is undefined.
 
 use super::{Body, Function, number};
 use crate::value::Value;
 
-/// A function of one number.
+/// Defines a function of one number.
 macro_rules! of_number {
     ($name:literal, $meaning:literal, $function:expr, $examples:expr) => {
         Function {
@@ -23,25 +23,25 @@ macro_rules! of_number {
 pub(super) const TABLE: &[Function] = &[
     of_number!(
         "ABS",
-        "The number without its sign",
+        "The absolute value",
         f64::abs,
         &[("ABS(-1.5)", "1.5"), ("ABS(\"1\")", "undefined")]
     ),
     of_number!(
         "ACOS",
-        "The angle whose cosine it is, in radians",
+        "The arc cosine, in radians",
         f64::acos,
         &[("ACOS(-1)", "3.141592653589793"), ("ACOS(2)", "undefined")]
     ),
     of_number!(
         "ASIN",
-        "The angle whose sine it is, in radians",
+        "The arc sine, in radians",
         f64::asin,
         &[("ASIN(1)", "1.5707963267948966"), ("ASIN(2)", "undefined")]
     ),
     of_number!(
         "ATAN",
-        "The angle whose tangent it is, in radians",
+        "The arc tangent, in radians",
         f64::atan,
         &[("ATAN(1)", "0.7853981633974483")]
     ),
@@ -57,7 +57,7 @@ pub(super) const TABLE: &[Function] = &[
     },
     of_number!(
         "CEILING",
-        "The least integer that is not smaller",
+        "The least integer not below the number",
         f64::ceil,
         &[("CEILING(1.2)", "2"), ("CEILING(-1.2)", "-1")]
     ),
@@ -77,7 +77,7 @@ pub(super) const TABLE: &[Function] = &[
     ),
     of_number!(
         "FLOOR",
-        "The greatest integer that is not larger",
+        "The greatest integer not above the number",
         f64::floor,
         &[("FLOOR(1.8)", "1"), ("FLOOR(-1.2)", "-2")]
     ),
@@ -142,7 +142,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "RAND",
         arguments: "()",
-        meaning: "A number from 0 up to but not including 1, drawn anew for each call",
+        meaning: "A random number from 0 up to but not including 1, another one for each call",
         count: (0, 0),
         body: Body::Careful(|_, environment| Ok(Some(Value::number(environment.random())))),
         examples: &[("RAND() >= 0 AND RAND() < 1", "true"), ("RAND() = RAND()", "false")],
@@ -150,7 +150,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "ROUND",
         arguments: "(number [, digits])",
-        meaning: "The nearest number with so many digits behind the point, halves away from zero",
+        meaning: "The number rounded to a number of decimals, halves away from zero",
         count: (1, 2),
         body: Body::Pure(|arguments| {
             let digits = if arguments.len() > 1 { number(arguments, 1)? } else { 0.0 };
@@ -185,7 +185,7 @@ pub(super) const TABLE: &[Function] = &[
     of_number!("TAN", "The tangent of an angle in radians", f64::tan, &[("TAN(0)", "0")]),
     of_number!(
         "TRUNC",
-        "The number without what stands behind the point",
+        "The number without its fraction",
         f64::trunc,
         &[("TRUNC(2.7)", "2"), ("TRUNC(-2.7)", "-2")]
     ),

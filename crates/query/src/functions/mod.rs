@@ -1,10 +1,10 @@
 //! The functions of the language: one table, each entry with its meaning and its examples.
 //!
-//! The examples are the tests: every left side is evaluated and must print as its right side. An
-//! entry stands beside the code it names, one file for each family; [`all`] is the whole table.
+//! The examples are the tests: every left side is evaluated and must print as its right side. Each
+//! entry is next to the code it names, one file for each family; [`all`] is the whole table.
 //!
-//! A function that is given something it has no use for answers undefined and never fails. Only work
-//! and memory can end a query, so functions that could take much of either are `Careful`.
+//! A function whose arguments have the wrong type returns undefined and never fails. Only limits on work
+//! and memory can end a query, so functions that may use much of either are `Careful`.
 
 mod aggregates;
 mod arrays;
@@ -34,31 +34,31 @@ use crate::value::Value;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Function {
-    /// Its name as the documentation spells it; calls may use any case.
+    /// Its name as documented; calls may use any case.
     pub name: &'static str,
-    /// Its arguments, with those that may be left out in brackets.
+    /// Its arguments, with optional ones in brackets.
     pub arguments: &'static str,
-    /// What it answers.
+    /// What it returns.
     pub meaning: &'static str,
     /// The fewest and the most arguments.
     pub(crate) count: (usize, usize),
     pub(crate) body: Body,
-    /// Expressions and what they print as.
+    /// Example expressions and their printed results.
     pub examples: &'static [(&'static str, &'static str)],
 }
 
-/// What a function does.
+/// The implementation of a function.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Body {
-    /// Quick and small.
+    /// Takes little time and memory.
     Pure(for<'a> fn(&[Value<'a>]) -> Option<Value<'a>>),
-    /// Needs the context, or could take much work or memory.
+    /// Needs the context, or may take much time or memory.
     Careful(
         for<'a> fn(&[Value<'a>], &mut Environment) -> Result<Option<Value<'a>>, EvaluationError>,
     ),
     /// Takes the values of many rows.
     Aggregate(AggregateKind),
-    /// Known, but not here yet.
+    /// Known, but not supported yet.
     NotYet,
 }
 
@@ -75,14 +75,14 @@ pub(crate) enum AggregateKind {
     Sum,
 }
 
-/// Doubles below this are integers of 64 bits once their fraction is cut off.
+/// Doubles below this fit a 64-bit integer once their fraction is cut off.
 const INTEGER_MAX: f64 = 9.223_372_036_854_775e18;
 
-/// As many arguments as there are.
+/// Any number of arguments.
 const ANY: usize = usize::MAX;
 
 impl Function {
-    /// Whether it can be called with so many arguments.
+    /// Whether it accepts this number of arguments.
     pub(crate) fn takes(&self, arguments: usize) -> bool {
         (self.count.0..=self.count.1).contains(&arguments)
     }
@@ -92,7 +92,7 @@ impl Function {
         matches!(self.body, Body::Aggregate(_))
     }
 
-    /// Whether it can be called today.
+    /// Whether it is supported.
     pub fn is_supported(&self) -> bool {
         !matches!(self.body, Body::NotYet)
     }
@@ -121,7 +121,7 @@ pub fn all() -> impl Iterator<Item = &'static Function> {
 static BY_NAME: LazyLock<HashMap<String, &'static Function>> =
     LazyLock::new(|| all().map(|one| (one.name.to_ascii_uppercase(), one)).collect());
 
-/// The function with this name, written in capitals.
+/// The function with this name, in capitals.
 pub(crate) fn find(name: &str) -> Option<&'static Function> {
     BY_NAME.get(name).copied()
 }
@@ -136,14 +136,14 @@ fn number(arguments: &[Value<'_>], place: usize) -> Option<f64> {
     arguments.get(place)?.as_number()
 }
 
-/// The argument at this place as an integer, the part after the point cut off.
+/// The argument at this place as an integer, its fraction cut off.
 #[expect(clippy::cast_possible_truncation, reason = "checked to be in range")]
 fn whole(arguments: &[Value<'_>], place: usize) -> Option<i64> {
     let number = number(arguments, place)?.trunc();
     (number.abs() < INTEGER_MAX).then_some(number as i64)
 }
 
-/// The optional boolean at this place, false if it is left out. `None` if it is something else.
+/// The optional boolean at this place, false if it is omitted. `None` if it is not a boolean.
 fn flag(arguments: &[Value<'_>], place: usize) -> Option<bool> {
     arguments.get(place).map_or(Some(false), Value::as_bool)
 }

@@ -1,4 +1,4 @@
-//! Regular expressions whose search the meter can interrupt.
+//! Regular expressions with searches that the meter can interrupt.
 //!
 //! A search takes time in proportion to the text and, at worst, to the compiled pattern: `(a{1,50}){1,50}b` has
 //! thousands of states and may visit each of them for each byte. The `regex` crate cannot be interrupted, so it
@@ -24,23 +24,23 @@ use crate::meter::Meter;
 const PATTERN_TEXT_MAX: usize = 4 << 10;
 /// The most memory a compiled pattern takes.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
-/// The most memory a pattern takes that is searched at once.
+/// The largest compiled pattern that the `regex` crate searches at once.
 const SMALL_PATTERN_BYTES: usize = 16 << 10;
 /// The longest text that is searched at once.
 const SHORT_TEXT_BYTES: usize = 8 << 10;
 /// Bytes of text between two charges.
 const BLOCK_BYTES: usize = 16;
-/// States of a pattern that are visited for the cost of a step.
+/// States of a pattern visited for the cost of a step.
 const STATES_PER_STEP: usize = 16;
 /// The most states × bytes of a search that can be neither interrupted nor done by a DFA.
 const STATE_BYTES_MAX: usize = 32 << 20;
-/// Steps to compile a pattern, so that the watch is checked between any two of them.
+/// Steps charged for compiling a pattern, so that the watch is checked between any two compilations.
 const COMPILE_STEPS: usize = 1024;
 /// How many compiled patterns a run keeps.
 const PATTERNS_MAX: usize = 16;
 const NEST_MAX: u32 = 64;
 
-/// The patterns of a run, the latest last.
+/// The compiled patterns of a run, the latest last.
 #[derive(Default)]
 pub(crate) struct Patterns(Vec<Pattern>);
 
@@ -72,7 +72,7 @@ impl Patterns {
 struct Pattern {
     text: String,
     modifiers: String,
-    /// `None` if it is too large to be searched for at once.
+    /// `None` if the pattern is too large to search at once.
     small: Option<Regex>,
     /// Built for the first text that needs it.
     automaton: Option<Automaton>,
@@ -120,7 +120,7 @@ impl Pattern {
         }
     }
 
-    /// Searches a text that the DFA cannot search, if that is quick enough.
+    /// Searches a text that the DFA cannot search, if the search is short enough.
     fn search_at_once(&self, text: &str, meter: &mut Meter) -> Result<bool, EvaluationError> {
         let states = self.automaton.as_ref().map_or(usize::MAX, |automaton| automaton.states);
         let work = text.len().saturating_mul(states);
@@ -158,7 +158,7 @@ fn regex(pattern: &str, modifiers: &str, bytes_max: usize) -> Result<Regex, rege
 struct Automaton {
     dfa: DFA,
     cache: Cache,
-    /// How many states the pattern has: the most that one byte visits.
+    /// The number of the pattern's states: the most that one byte visits.
     states: usize,
     kept_bytes: usize,
 }
@@ -187,7 +187,7 @@ impl Automaton {
             .minimum_cache_clear_count(None);
         let built = DFA::builder().syntax(syntax).thompson(nfa).configure(config).build(pattern);
         let dfa = built.map_err(|_| {
-            // `regex` has compiled it with a smaller limit, so that its size is all that can be wrong.
+            // `regex` has compiled it with a smaller limit, so only its size can be wrong.
             EvaluationError::BadPattern(format!(
                 "it takes more than {PATTERN_BYTES_MAX} bytes compiled; repeat less, for example with {{1,10}}"
             ))
@@ -200,7 +200,7 @@ impl Automaton {
         Ok(Automaton { dfa, cache, states, kept_bytes })
     }
 
-    /// Whether it matches anywhere; `None` if a DFA cannot tell.
+    /// Whether it matches anywhere; `None` if a DFA cannot decide.
     fn is_match(&mut self, text: &str, meter: &mut Meter) -> Result<Option<bool>, EvaluationError> {
         let Automaton { dfa, cache, states, .. } = self;
         // A byte that leads to a state of the DFA that is not in its cache visits all states of the pattern.

@@ -1,4 +1,4 @@
-//! Arrays as sets: the order of the first array is kept, equal elements appear once.
+//! Arrays as sets: results keep the order of the first array, and equal elements appear once.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use crate::error::EvaluationError;
 use crate::evaluate::Environment;
 use crate::value::{Key, Value};
 
-/// About what one key takes in a set beyond its text: its bytes, their place, and the room of a table.
+/// The approximate size of a key in a set without its text: its bytes, their place, and table overhead.
 const KEY_BYTES: usize = 96;
 
 pub(super) const TABLE: &[Function] = &[
@@ -25,7 +25,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "SetEqual",
         arguments: "(array, array)",
-        meaning: "Whether both have the same elements, in whatever order and number",
+        meaning: "Whether both have the same elements, in any order and number",
         count: (2, 2),
         body: Body::Careful(equal),
         examples: &[("SetEqual([1, 2, 2], [2, 1])", "true"), ("SetEqual([1, 2], [1])", "false")],
@@ -55,7 +55,7 @@ pub(super) const TABLE: &[Function] = &[
     },
 ];
 
-/// Charges for a set of the elements: each has a key of its own.
+/// Charges for a set of the elements: each has its own key.
 pub(super) fn charge_keys(
     arguments: &[Value<'_>],
     elements: usize,

@@ -1,8 +1,8 @@
 //! Shapes on the earth, as GeoJSON: points, lines, polygons and multi-polygons in WGS-84.
 //!
 //! Areas and distances follow the ellipsoid and are in square metres and metres. Containment and
-//! crossing are decided on longitude and latitude as a plane, which differs from great circles only
-//! for edges of hundreds of kilometres. A shape that is no valid GeoJSON makes the answer undefined.
+//! crossing treat longitude and latitude as a plane, which differs from great circles only
+//! for edges of hundreds of kilometres. For invalid GeoJSON the result is undefined.
 
 use geo::algorithm::Validation;
 use geo::line_measures::Distance;
@@ -16,16 +16,16 @@ use crate::error::EvaluationError;
 use crate::evaluate::Environment;
 use crate::value::Value;
 
-/// The most positions one shape has.
+/// The most positions of one shape.
 const POSITIONS_MAX: usize = 50_000;
-/// The most positions a polygon has, or all polygons of a shape. Checking them compares each edge with each
-/// other one, takes about 12 ns for a pair and cannot be interrupted.
+/// The most positions of a polygon, or of all polygons of a shape. Checking them compares every pair of
+/// edges, takes about 12 ns for a pair and cannot be interrupted.
 const POLYGON_POSITIONS_MAX: usize = 2_800;
-/// Pairs of edges of a polygon that are checked for the cost of a step.
+/// Pairs of edges of a polygon checked for the cost of a step.
 const CHECKED_PER_STEP: usize = 8;
-/// The most pairs of positions of two shapes that are compared at once, at about 17 ns for a pair.
+/// The most pairs of positions of two shapes compared, at about 17 ns for a pair.
 const PAIRS_MAX: usize = 6_000_000;
-/// Pairs of positions that are compared for the cost of a step.
+/// Pairs of positions compared for the cost of a step.
 const COMPARED_PER_STEP: usize = 6;
 
 macro_rules! point {
@@ -60,7 +60,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "ST_DISTANCE",
         arguments: "(shape, shape)",
-        meaning: "The shortest way between two shapes in metres, 0 if they touch",
+        meaning: "The shortest distance between two shapes in metres, 0 if they touch",
         count: (2, 2),
         body: Body::Careful(|arguments, environment| {
             let Some([one, two]) = shapes("ST_DISTANCE", arguments, environment)? else {
@@ -155,7 +155,7 @@ pub(super) const TABLE: &[Function] = &[
     },
 ];
 
-/// Two shapes that can be compared, charged for one comparison; `None` if an argument is no valid shape.
+/// Two comparable shapes, charged for one comparison; `None` if an argument is not a valid shape.
 fn shapes(
     function: &'static str,
     arguments: &[Value<'_>],
@@ -175,7 +175,7 @@ fn shapes(
     Ok(Some([one, two]))
 }
 
-/// The shape, or why it is none.
+/// Checks a shape, or returns why it is invalid.
 fn check(
     function: &'static str,
     value: &Value<'_>,
@@ -270,8 +270,8 @@ impl Reader {
     }
 }
 
-/// Metres between the two nearest positions. These are found on a plane on which a degree of
-/// longitude is as short as it is there, and measured on the ellipsoid.
+/// Metres between the two nearest positions. They are found on a plane with degrees of longitude scaled to
+/// their length there, and measured on the ellipsoid.
 fn distance(
     one: &Geometry,
     two: &Geometry,

@@ -1,4 +1,4 @@
-//! Strings: searching, cutting, joining. Positions count characters from 0.
+//! String functions: searching, cutting, joining. Positions count characters from 0.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "CONCAT",
         arguments: "(string, string [, …])",
-        meaning: "All strings one after the other; undefined if one is no string",
+        meaning: "All strings one after the other; undefined if one is not a string",
         count: (1, ANY),
         body: Body::Careful(concat),
         examples: &[("CONCAT(\"a\", \"b\", \"c\")", "\"abc\""), ("CONCAT(\"a\", 1)", "undefined")],
@@ -62,7 +62,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "StringEquals",
         arguments: "(string, other [, ignore_case])",
-        meaning: "Whether both strings are the same",
+        meaning: "Whether both strings are equal",
         count: (2, 3),
         body: Body::Pure(|arguments| compare(arguments, |string, other| string == other)),
         examples: &[
@@ -126,7 +126,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "SUBSTRING",
         arguments: "(string, start, length)",
-        meaning: "So many characters from a position on",
+        meaning: "The given number of characters from a position on",
         count: (3, 3),
         body: Body::Pure(|arguments| {
             let start = length(arguments, 1)?;
@@ -142,7 +142,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "LENGTH",
         arguments: "(string)",
-        meaning: "How many characters the string has",
+        meaning: "The number of characters in the string",
         count: (1, 1),
         body: Body::Pure(|arguments| Some(count(text(arguments, 0)?.chars().count()))),
         examples: &[("LENGTH(\"abc\")", "3"), ("LENGTH(\"\")", "0"), ("LENGTH(1)", "undefined")],
@@ -150,7 +150,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "LOWER",
         arguments: "(string)",
-        meaning: "The string in small letters",
+        meaning: "The string in lower case",
         count: (1, 1),
         body: Body::Pure(|arguments| Some(Value::from(text(arguments, 0)?.to_lowercase()))),
         examples: &[("LOWER(\"ABc\")", "\"abc\""), ("LOWER(1)", "undefined")],
@@ -158,7 +158,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "UPPER",
         arguments: "(string)",
-        meaning: "The string in capital letters",
+        meaning: "The string in upper case",
         count: (1, 1),
         body: Body::Pure(|arguments| Some(Value::from(text(arguments, 0)?.to_uppercase()))),
         examples: &[("UPPER(\"aBc\")", "\"ABC\""), ("UPPER(null)", "undefined")],
@@ -206,7 +206,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "REPLICATE",
         arguments: "(string, times)",
-        meaning: "The string so many times; undefined beyond 10 000 characters",
+        meaning: "The string repeated; undefined beyond 10 000 characters",
         count: (2, 2),
         body: Body::Pure(replicate),
         examples: &[
@@ -228,7 +228,7 @@ pub(super) const TABLE: &[Function] = &[
     },
 ];
 
-/// Both strings, in small letters if case is to be ignored.
+/// Compares both strings, in lower case if case is ignored.
 fn compare<'a>(arguments: &[Value<'a>], test: fn(&str, &str) -> bool) -> Option<Value<'a>> {
     let (string, part) = (text(arguments, 0)?, text(arguments, 1)?);
     Some(Value::Bool(if flag(arguments, 2)? {
@@ -238,12 +238,12 @@ fn compare<'a>(arguments: &[Value<'a>], test: fn(&str, &str) -> bool) -> Option<
     }))
 }
 
-/// A length or position; negative ones count as 0.
+/// A length or position; negative values count as 0.
 fn length(arguments: &[Value<'_>], place: usize) -> Option<usize> {
     Some(usize::try_from(whole(arguments, place)?).unwrap_or(0))
 }
 
-/// The characters from `start` up to `end`, borrowed from the item if they were.
+/// The characters from `start` up to `end`, borrowed from the item if the string was.
 fn cut<'a>(string: &Value<'a>, start: usize, end: usize) -> Option<Value<'a>> {
     let Value::String(string) = string else { return None };
     let byte = |position| string.char_indices().nth(position).map_or(string.len(), |(at, _)| at);

@@ -1,4 +1,4 @@
-//! Strings to and from other values, several strings at once, and patterns.
+//! Conversions between strings and other values, functions of several strings, and patterns.
 
 use super::{ANY, Body, Function, text};
 use crate::error::EvaluationError;
@@ -10,7 +10,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "CONTAINS_ALL_CI",
         arguments: "(string, part, part [, …])",
-        meaning: "Whether every part occurs in the string, whatever its case",
+        meaning: "Whether every part occurs in the string, ignoring case",
         count: (2, ANY),
         body: Body::Careful(|arguments, environment| contains(arguments, environment, true, true)),
         examples: &[("CONTAINS_ALL_CI(\"Road Bike\", \"road\", \"BIKE\")", "true")],
@@ -29,7 +29,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "CONTAINS_ANY_CI",
         arguments: "(string, part, part [, …])",
-        meaning: "Whether one of the parts occurs in the string, whatever its case",
+        meaning: "Whether one of the parts occurs in the string, ignoring case",
         count: (2, ANY),
         body: Body::Careful(|arguments, environment| contains(arguments, environment, false, true)),
         examples: &[("CONTAINS_ANY_CI(\"Road Bike\", \"car\", \"BIKE\")", "true")],
@@ -76,7 +76,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "StringSplit",
         arguments: "(string, separator)",
-        meaning: "What stands between the separators, as an array",
+        meaning: "The parts between the separators, as an array",
         count: (2, 2),
         body: Body::Careful(split),
         examples: &[
@@ -89,7 +89,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "StringToArray",
         arguments: "(string)",
-        meaning: "The array a JSON text says; undefined if it says something else",
+        meaning: "The array in a JSON text; undefined if it is something else",
         count: (1, 1),
         body: Body::Careful(|arguments, environment| read(arguments, environment, Kind::Array)),
         examples: &[
@@ -101,7 +101,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "StringToBoolean",
         arguments: "(string)",
-        meaning: "The boolean a JSON text says; undefined if it says something else",
+        meaning: "The boolean in a JSON text; undefined if it is something else",
         count: (1, 1),
         body: Body::Careful(|arguments, environment| read(arguments, environment, Kind::Bool)),
         examples: &[
@@ -112,7 +112,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "StringToNull",
         arguments: "(string)",
-        meaning: "Null if a JSON text says so, otherwise undefined",
+        meaning: "Null if the JSON text is null, otherwise undefined",
         count: (1, 1),
         body: Body::Careful(|arguments, environment| read(arguments, environment, Kind::Null)),
         examples: &[("StringToNull(\"null\")", "null"), ("StringToNull(\"Null\")", "undefined")],
@@ -120,7 +120,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "StringToNumber",
         arguments: "(string)",
-        meaning: "The number a JSON text says; undefined if it says something else",
+        meaning: "The number in a JSON text; undefined if it is something else",
         count: (1, 1),
         body: Body::Careful(|arguments, environment| read(arguments, environment, Kind::Number)),
         examples: &[
@@ -133,7 +133,7 @@ pub(super) const TABLE: &[Function] = &[
     Function {
         name: "StringToObject",
         arguments: "(string)",
-        meaning: "The object a JSON text says; undefined if it says something else",
+        meaning: "The object in a JSON text; undefined if it is something else",
         count: (1, 1),
         body: Body::Careful(|arguments, environment| read(arguments, environment, Kind::Object)),
         examples: &[
@@ -219,15 +219,15 @@ fn split<'a>(arguments: &[Value<'a>], environment: &mut Environment) -> Careful<
     Ok(Some(Value::array(string.split(separator).map(|part| Value::from(part.to_owned())))))
 }
 
-/// The value a JSON text says, if it is of the wanted kind.
+/// The value in a JSON text, if it has the wanted type.
 fn read<'a>(arguments: &[Value<'a>], environment: &mut Environment, kind: Kind) -> Careful<'a> {
     let Some(string) = text(arguments, 0) else { return Ok(None) };
     environment.spend(string.len() / 8)?;
-    // Every comma may begin a value.
+    // Every comma may start a value.
     let parts = 1 + string.bytes().filter(|byte| *byte == b',').count();
     let each = 2 * size_of::<(String, Value<'_>)>();
     environment.meter.charge(string.len().saturating_add(parts.saturating_mul(each)))?;
-    // Building cannot be interrupted, and a value of more parts would be too large in any case.
+    // Building cannot be interrupted, and a value with more parts would be too large in any case.
     let limit = environment.limits.value_bytes;
     let limits =
         Limits { parameter_values: limit / size_of::<Value<'_>>(), ..environment.limits.clone() };

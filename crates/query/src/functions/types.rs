@@ -1,9 +1,9 @@
-//! What sort of value something is.
+//! Functions that test the type of a value.
 
 use super::{Body, Function};
 use crate::value::{Kind, Value};
 
-/// A function that is true for some sorts of values and false for all others, undefined included.
+/// Defines a function that is true for some types and false for all others, undefined included.
 macro_rules! check {
     ($name:literal, $meaning:literal, $check:expr, $examples:expr) => {
         Function {
@@ -35,13 +35,13 @@ pub(super) const TABLE: &[Function] = &[
     ),
     check!(
         "IS_BOOLEAN",
-        "The same as IS_BOOL, as SDKs call it in the filter a sorted query goes on with",
+        "The same as IS_BOOL; SDKs use this name in the filter that resumes a sorted query",
         |value| value.kind() == Kind::Bool,
         &[("IS_BOOLEAN(true)", "true"), ("IS_BOOLEAN(undefined)", "false")]
     ),
     check!(
         "IS_DEFINED",
-        "Whether there is anything",
+        "Whether the value is defined",
         |value| !value.is_undefined(),
         &[
             ("IS_DEFINED(null)", "true"),

@@ -1,4 +1,4 @@
-//! Expressions, by climbing operators from the loosest to the tightest.
+//! Parses expressions by precedence climbing, from the loosest operators to the tightest.
 //!
 //! ```text
 //! 1 ?:   2 ??   3 OR   4 AND   5 NOT   6 = < IN BETWEEN LIKE   7 ||   8 |   9 ^   10 &
@@ -19,7 +19,7 @@ const NOT: u8 = 5;
 const COMPARISON: u8 = 6;
 const UNARY: u8 = 14;
 
-/// What may follow an expression as a word.
+/// Keywords that may follow an expression.
 const FOLLOWING: &[&str] = &["AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "FROM", "WHERE", "ORDER"];
 
 impl Parser<'_> {
@@ -27,7 +27,7 @@ impl Parser<'_> {
         self.climb(0)
     }
 
-    /// An expression whose operators all bind at least as tightly as `least`.
+    /// Parses an expression whose operators all bind at least as tightly as `least`.
     fn climb(&mut self, least: u8) -> Result<Expression, QueryError> {
         self.deeper(|parser| {
             let mut left = parser.prefix()?;
@@ -56,8 +56,8 @@ impl Parser<'_> {
         self.build(Node::Unary(operator, Box::new(operand)), span)
     }
 
-    /// `left` together with the operator behind it, or `None` if that binds too loosely. Takes
-    /// `left` only if it answers with more.
+    /// Combines `left` with the operator after it; `None` if that binds too loosely. Takes `left` only if the
+    /// result is not `None`.
     fn infix(
         &mut self,
         left: &mut Expression,
@@ -117,8 +117,8 @@ impl Parser<'_> {
         self.build(Node::Conditional(Box::new([condition, yes, no])), span)
     }
 
-    /// `a AND b AND c` as one node, and `(a AND b) AND c` as well: clients send thousands, some of
-    /// them nest each in the next, and depth is precious.
+    /// Parses `a AND b AND c` as one node, and `(a AND b) AND c` as well: clients send thousands, some of
+    /// them nested in each other, and the depth is limited.
     fn chain(
         &mut self,
         word: &str,
@@ -173,7 +173,7 @@ impl Parser<'_> {
         self.build(Node::Like(Box::new(of), Box::new(pattern), escape, negated), span)
     }
 
-    /// `.name` and `[index]` behind an expression.
+    /// Parses `.name` and `[index]` after an expression.
     fn postfix(&mut self, mut of: Expression) -> Result<Expression, QueryError> {
         loop {
             let node = if self.take_symbol(".") {
@@ -202,7 +202,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A name and a path from it, as `FROM` has them.
+    /// Parses a name and a path from it, as in `FROM`.
     pub(super) fn path(&mut self) -> Result<Expression, QueryError> {
         let name = self.primary()?;
         self.postfix(name)
@@ -277,7 +277,7 @@ impl Parser<'_> {
         })?))
     }
 
-    /// None or more, up to and with `end`.
+    /// Parses a list, possibly empty, up to and including `end`.
     fn listed_until<T>(
         &mut self,
         end: &'static str,
@@ -322,7 +322,7 @@ impl Parser<'_> {
             _ if is_reserved(word) => Err(self.unexpected("an expression", &[])),
             _ => {
                 self.advance();
-                // `valeu` is a fine name, so a slip shows only by what follows: no alias goes on so.
+                // `valeu` is a valid name, so the mistake shows only in what follows: no alias continues so.
                 if matches!(self.peek(), Token::Word(next) if !is_reserved(next))
                     && matches!(self.peek_after(1), Token::Symbol("." | "[" | "("))
                     && closest(word, ["DISTINCT", "VALUE", "EXISTS"]).is_some()
@@ -347,7 +347,7 @@ impl Parser<'_> {
     }
 }
 
-/// Adds an operand, or its operands if it is a chain of the same kind.
+/// Adds an operand, or its operands if it is a chain of the same operator.
 fn flatten(list: &mut Vec<Expression>, operand: Expression, power: u8) {
     match operand.node {
         Node::And(inner) if power == AND => list.extend(inner),

@@ -1,8 +1,8 @@
-//! Tokens to tree, by recursive descent; `expression.rs` climbs operators.
+//! Parses tokens to a tree by recursive descent; `expression.rs` parses operators.
 //!
-//! The parser knows words and their order, not meanings: whether a name exists or a function takes
-//! two arguments is decided in `compile`. It never recurses deeper than the limit, and it keeps the
-//! depth of what it builds within the same limit, so whoever walks the tree later is safe too.
+//! The parser checks syntax only: whether a name exists or a function takes
+//! two arguments is decided in `compile`. Both its recursion and the depth of the
+//! trees it builds stay within the limit, so later walks of a tree are safe too.
 
 mod expression;
 
@@ -49,22 +49,22 @@ pub(crate) fn is_reserved(word: &str) -> bool {
     word.len() <= 9 && RESERVED.iter().any(|reserved| word.eq_ignore_ascii_case(reserved))
 }
 
-/// The tree of a query text.
+/// Parses a query text.
 pub(crate) fn parse(text: &str, limits: &Limits) -> Result<Select, QueryError> {
     whole(text, limits, Parser::select)
 }
 
-/// The tree of an expression that stands alone, as after `WHERE`.
+/// Parses a stand-alone expression, as after `WHERE`.
 pub(crate) fn parse_expression(text: &str, limits: &Limits) -> Result<Expression, QueryError> {
     whole(text, limits, Parser::expression)
 }
 
-/// The tree of what stands alone as after `SELECT`.
+/// Parses a stand-alone projection, as after `SELECT`.
 pub(crate) fn parse_projection(text: &str, limits: &Limits) -> Result<Projection, QueryError> {
     whole(text, limits, Parser::projection)
 }
 
-/// What `one` makes of a text, if that is all of it.
+/// Runs `one` over a text, and requires it to consume all tokens.
 fn whole<'t, T>(
     text: &'t str,
     limits: &'t Limits,
@@ -107,7 +107,7 @@ impl<'t> Parser<'t> {
         self.tokens.get(self.at).map_or(last, |(_, span)| *span)
     }
 
-    /// Where the token before the current one stands.
+    /// The position of the previous token.
     fn span_before(&self) -> Span {
         self.at.checked_sub(1).and_then(|at| self.tokens.get(at)).map_or(self.span(), |one| one.1)
     }
@@ -150,7 +150,7 @@ impl<'t> Parser<'t> {
         Err(self.unexpected(&format!("'{symbol}'"), &[]))
     }
 
-    /// The current token does not fit; `words` are those that would have.
+    /// The error for an unexpected token; `words` are those that would be valid.
     fn unexpected(&self, expected: &str, words: &[&str]) -> QueryError {
         let span = self.span();
         let near = self.text.get(span.start..span.end).unwrap_or_default();
@@ -189,7 +189,7 @@ impl<'t> Parser<'t> {
         self.too_large(problem, span)
     }
 
-    /// A node, if the tree under it is not too deep.
+    /// Creates a node, if the tree under it is not too deep.
     fn build(&self, node: Node, span: Span) -> Result<Expression, QueryError> {
         let expression = Expression::new(node, span);
         if expression.depth > self.limits.depth {
@@ -244,7 +244,7 @@ impl<'t> Parser<'t> {
         Ok(Select { distinct, top, projection, from, filter, group_by, order_by, offset_limit })
     }
 
-    /// The number after `TOP`, `OFFSET` and `LIMIT`: a literal or a parameter.
+    /// Parses the number after `TOP`, `OFFSET` and `LIMIT`: a literal or a parameter.
     fn count(&mut self) -> Result<Expression, QueryError> {
         match self.peek() {
             Token::Number(_) | Token::Parameter(_) => self.primary(),
@@ -267,7 +267,7 @@ impl<'t> Parser<'t> {
         Ok(Column { expression, alias: self.alias()? })
     }
 
-    /// `AS word`, or a bare word that is not reserved.
+    /// Parses `AS word`, or a bare word that is not reserved.
     fn alias(&mut self) -> Result<Option<String>, QueryError> {
         let explicit = self.take_keyword("AS");
         match self.peek() {
@@ -284,8 +284,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Whether a bare word looks like a clause with a slip in it: `FORM c`, `WERE c.x`. A word the
-    /// grammar accepts as an alias is one only if the text can go on behind it.
+    /// Whether a bare word looks like a misspelt clause: `FORM c`, `WERE c.x`. A word that the grammar accepts as
+    /// an alias is one only if the text can continue after it.
     fn is_misspelt_clause(&self) -> bool {
         let Token::Word(word) = self.peek() else { return false };
         let goes_on = match self.peek_after(1) {
@@ -367,7 +367,7 @@ impl<'t> Parser<'t> {
         Ok(OrderItem { expression, descending, has_direction })
     }
 
-    /// One or more, with commas between them.
+    /// Parses one or more entries with commas between them.
     fn list<T>(
         &mut self,
         place: &str,
@@ -387,5 +387,5 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// The words that begin what can follow a column or a source.
+/// The keywords that can follow a column or a source.
 const CLAUSES: &[&str] = &["FROM", "WHERE", "GROUP", "ORDER", "OFFSET", "JOIN", "LIMIT"];

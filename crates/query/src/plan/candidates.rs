@@ -1,7 +1,7 @@
-//! Which values of some paths a filter leaves possible.
+//! Which values of some paths a filter allows.
 //!
-//! From `c.id = @a AND c.pk IN (1, 2)` follow two candidates for the paths `/id` and `/pk`. The answer
-//! is always safe: it may allow more than the filter does, never less.
+//! `c.id = @a AND c.pk IN (1, 2)` gives two candidates for the paths `/id` and `/pk`. The result
+//! is conservative: it may allow more than the filter does, never less.
 
 use std::borrow::Cow;
 
@@ -13,10 +13,10 @@ use crate::value::Value;
 /// One possible combination: for each path its value, or `None` where any value is possible.
 pub type Candidate = Vec<Option<Value<'static>>>;
 
-/// Beyond so many combinations a scan is cheaper than keeping them apart.
+/// The most combinations; beyond it a scan is cheaper.
 const CANDIDATES_MAX: usize = 20_000;
 
-/// The combinations a query can match; `None` if it can match anything, none at all if nothing.
+/// The combinations a query can match; `None` if it can match anything, an empty list if nothing.
 pub(crate) fn candidates(
     tree: &Select,
     parameters: &Parameters,
@@ -29,7 +29,7 @@ pub(crate) fn candidates(
     (!is_open).then_some(possible)
 }
 
-/// The name of the item itself, if `FROM` gives it one.
+/// The name of the item itself, if `FROM` defines one.
 pub(super) fn root_alias(tree: &Select) -> Option<&str> {
     let first = &tree.from.as_ref()?.first;
     match &first.collection {
@@ -50,7 +50,7 @@ pub(crate) fn constant(expression: &Expression, parameters: &Parameters) -> Opti
     }
 }
 
-/// The value an expression has for every item: that of a literal, a parameter or a negative number.
+/// The constant value of an expression: a literal, a parameter or a negative number.
 pub(super) fn fixed_value(
     expression: &Expression,
     parameters: &Parameters,
@@ -72,7 +72,7 @@ struct Search<'s> {
 }
 
 impl Search<'_> {
-    /// Any value is possible everywhere.
+    /// A candidate that allows any value everywhere.
     fn open(&self) -> Vec<Candidate> {
         vec![vec![None; self.paths.len()]]
     }
@@ -101,7 +101,7 @@ impl Search<'_> {
         }
     }
 
-    /// The candidates of a condition on one path; `None` if it is none, or allows too many values.
+    /// The candidates of a condition on one path; `None` if it is not one, or allows too many values.
     fn single(&self, filter: &Expression) -> Option<Vec<Candidate>> {
         match &filter.node {
             Node::Binary(BinaryOperator::Equal, one, two) => {
@@ -164,7 +164,7 @@ impl Search<'_> {
         Some(all)
     }
 
-    /// The one candidate with this value; none if the value is undefined, which nothing equals.
+    /// The candidate with this value; none if the value is undefined, which equals nothing.
     fn with(&self, place: usize, value: Value<'static>) -> Vec<Candidate> {
         if value.is_undefined() {
             return Vec::new();
@@ -174,7 +174,7 @@ impl Search<'_> {
         vec![candidate]
     }
 
-    /// Which of the paths an expression is.
+    /// The place of the path that an expression is.
     fn place(&self, expression: &Expression) -> Option<usize> {
         let names = expression.path()?;
         let (first, rest) = names.split_first()?;
@@ -184,7 +184,7 @@ impl Search<'_> {
         self.paths.iter().position(|path| path == rest)
     }
 
-    /// The value an expression has for every item, if that is simple to see.
+    /// The constant value of an expression, if it is simple to determine.
     fn value(&self, expression: &Expression) -> Option<Value<'static>> {
         match &expression.node {
             Node::Array(list) => {
@@ -202,7 +202,7 @@ impl Search<'_> {
     }
 }
 
-/// What both sides allow. Two different values for one path exclude each other.
+/// The combinations that both sides allow. Two different values for one path exclude each other.
 fn both(one: &[Candidate], two: &[Candidate]) -> Vec<Candidate> {
     let mut all = Vec::new();
     for one in one {

@@ -1,4 +1,4 @@
-//! The plan document, field by field as SDKs read it.
+//! The query plan document, field by field as SDKs read it.
 
 use std::collections::BTreeMap;
 
@@ -9,45 +9,45 @@ use super::{ranges, rewrite};
 use crate::error::QueryError;
 use crate::query::Query;
 
-/// What a query-plan request is answered with.
+/// The response to a query-plan request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct PlanDocument {
     /// Always 2.
     pub partitioned_query_execution_info_version: u32,
-    /// How to run and to merge.
+    /// How to run and merge the query.
     pub query_info: QueryInfo,
-    /// Where to run.
+    /// The ranges to run it on.
     pub query_ranges: Vec<QueryRange>,
 }
 
-/// How to run a query on one range, and what is left for the client to do.
+/// How to run a query on one range, and what the client must do with the rows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct QueryInfo {
     /// `None`, `Unordered` or `Ordered`.
     pub distinct_type: &'static str,
-    /// Take so many rows in all.
+    /// The most rows in all.
     pub top: Option<u64>,
-    /// Skip so many rows in all.
+    /// The rows to skip in all.
     pub offset: Option<u64>,
-    /// Then take so many.
+    /// The most rows after those skipped.
     pub limit: Option<u64>,
     /// `Ascending` or `Descending`, one for each sort key.
     pub order_by: Vec<&'static str>,
     /// The sort keys.
     pub order_by_expressions: Vec<String>,
-    /// What makes rows one group.
+    /// The expressions that define groups.
     pub group_by_expressions: Vec<String>,
     /// The properties of a grouped row, in order.
     pub group_by_aliases: Vec<String>,
     /// The aggregate of a `SELECT VALUE`.
     pub aggregates: Vec<&'static str>,
-    /// The aggregate behind each property of a grouped row, `null` if there is none.
+    /// The aggregate of each property of a grouped row; `null` if it has none.
     pub group_by_alias_to_aggregate_type: BTreeMap<String, Option<&'static str>>,
-    /// The text for each range; empty if it is the original.
+    /// The query text for each range; empty if it is the original.
     pub rewritten_query: String,
     /// Whether rows are bare values.
     pub has_select_value: bool,
@@ -62,7 +62,7 @@ pub struct QueryInfo {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct DistinctCount {
-    /// The property to put the count into; empty for a bare value.
+    /// The property that receives the count; empty for a bare value.
     pub d_count_alias: String,
 }
 
@@ -71,13 +71,13 @@ pub struct DistinctCount {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct QueryRange {
-    /// The first key.
+    /// The lower bound.
     pub min: String,
-    /// The last key, or the one behind it.
+    /// The upper bound.
     pub max: String,
-    /// Whether `min` belongs to it.
+    /// Whether `min` is part of the range.
     pub is_min_inclusive: bool,
-    /// Whether `max` belongs to it.
+    /// Whether `max` is part of the range.
     pub is_max_inclusive: bool,
 }
 
@@ -97,14 +97,14 @@ impl QueryRange {
 }
 
 impl PlanDocument {
-    /// Whether each group is one bare aggregate, `SELECT VALUE AVG(c.n) … GROUP BY …`. Clients do not agree
-    /// on what the pieces of those look like.
+    /// Whether each group is one bare aggregate, `SELECT VALUE AVG(c.n) … GROUP BY …`. Clients disagree on
+    /// the format of its partial results.
     pub fn groups_bare_aggregates(&self) -> bool {
         let info = &self.query_info;
         !info.aggregates.is_empty() && !info.group_by_expressions.is_empty()
     }
 
-    /// The features a client must have to follow this plan, by the names they are advertised by.
+    /// The features that a client must advertise to follow this plan.
     pub fn features(&self) -> Vec<&'static str> {
         let info = &self.query_info;
         let grouped_aggregates = info.group_by_alias_to_aggregate_type.values().flatten().count();
@@ -133,7 +133,7 @@ impl PlanDocument {
     }
 }
 
-/// The plan of a query within one partition key that has none across keys: there is nothing to merge.
+/// The plan of a query within one partition key, which needs no merging.
 pub(crate) fn plan_of_one_key(query: &Query) -> PlanDocument {
     PlanDocument {
         partitioned_query_execution_info_version: 2,

@@ -1,16 +1,16 @@
-//! Plans: what an SDK needs to know to run a query on every range and put the answers together.
+//! Query plans: how an SDK runs a query on every range and merges the results.
 //!
 //! ```text
 //! candidates.rs  which values of some paths a filter allows  → point look-ups, ranges
-//! restrictions.rs  what a filter says about single paths       → indexes
+//! restrictions.rs  how a filter restricts single paths         → indexes
 //! ranges.rs      candidates of the partition key             → ranges of hashed keys
 //! rewrite.rs     the query                                   → the query for one range
-//! document.rs    all of it in the shape SDKs read
+//! document.rs    all of it in the format that SDKs read
 //! resume.rs      where the query for one range starts, if not at its beginning
 //! ```
 //!
 //! The rewritten text is a query like any other: `Query::parse` takes it, and a run over one range
-//! answers in the envelopes the SDKs unpack (`orderByItems`, `groupByItems`, `payload`, `item`).
+//! returns rows in the envelopes that SDKs unpack (`orderByItems`, `groupByItems`, `payload`, `item`).
 
 mod candidates;
 mod document;

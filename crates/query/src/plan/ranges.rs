@@ -7,8 +7,8 @@ use super::document::QueryRange;
 use crate::query::Query;
 use crate::value::{Kind, Value};
 
-/// The ranges, sorted and apart. A query that reads no items, or whose filter no item can meet, runs on the
-/// first range alone: it has one answer, and not one for each range.
+/// The ranges, sorted and disjoint. A query that reads no items, or whose filter no item satisfies, runs on
+/// the first range only: it has one answer, not one for each range.
 pub(super) fn ranges(query: &Query, definition: &PartitionKeyDefinition) -> Vec<QueryRange> {
     let ranges = if query.reads_items() { matching(query, definition) } else { Vec::new() };
     if ranges.is_empty() { vec![first()] } else { ranges }
@@ -19,12 +19,12 @@ pub(super) fn all_ranges(query: &Query) -> Vec<QueryRange> {
     vec![if query.reads_items() { QueryRange::full() } else { first() }]
 }
 
-/// The point where the first range begins, as the service writes it.
+/// The start of the first range, as the service writes it.
 fn first() -> QueryRange {
     QueryRange::point(String::new())
 }
 
-/// The ranges items can match in; empty if none can.
+/// The ranges in which items can match; empty if none can.
 fn matching(query: &Query, definition: &PartitionKeyDefinition) -> Vec<QueryRange> {
     let paths: Vec<Vec<&str>> = definition
         .paths
@@ -44,13 +44,13 @@ fn matching(query: &Query, definition: &PartitionKeyDefinition) -> Vec<QueryRang
     apart(ranges)
 }
 
-/// The range of one candidate; `None` if it says too little, no range if no item has such a key.
+/// The range of one candidate; `None` if it is not specific enough, `Some(None)` if no item has such a key.
 fn range(candidate: &Candidate, definition: &PartitionKeyDefinition) -> Option<Option<QueryRange>> {
     let mut values = Vec::new();
     for value in candidate {
         match value.as_ref().map(key_value) {
             Some(Some(value)) => values.push(value),
-            // Behind a gap values do not help.
+            // Values after a missing one do not narrow the range.
             Some(None) | None => break,
         }
     }
@@ -82,7 +82,7 @@ fn key_value(value: &Value<'static>) -> Option<PartitionKeyValue> {
     })
 }
 
-/// Sorted, each once, and none inside another.
+/// Sorts the ranges and removes those inside another.
 fn apart(mut ranges: Vec<QueryRange>) -> Vec<QueryRange> {
     ranges.sort_by(|one, two| one.min.cmp(&two.min).then_with(|| two.max.cmp(&one.max)));
     let mut kept: Vec<QueryRange> = Vec::with_capacity(ranges.len());

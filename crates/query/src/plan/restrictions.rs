@@ -1,8 +1,8 @@
-//! What a filter says about the values of single paths, for whoever has an index of them.
+//! How a filter restricts the values of single paths, for the choice of an index.
 //!
-//! From `c.age > 30 AND STARTSWITH(c.name, "A") AND EXISTS(SELECT VALUE t FROM t IN c.tags WHERE t = 1)`
-//! follow three restrictions: on `/age`, on `/name` and on `/tags/[]`. Each holds for every item that
-//! matches, so looking at the items of any one of them is enough. Like `candidates`, this may allow more
+//! `c.age > 30 AND STARTSWITH(c.name, "A") AND EXISTS(SELECT VALUE t FROM t IN c.tags WHERE t = 1)`
+//! gives three restrictions: on `/age`, on `/name` and on `/tags/[]`. Each holds for every item that
+//! matches, so reading the items of any one of them is enough. Like `candidates`, this may allow more
 //! than the filter does, never less.
 
 use super::candidates::fixed_value;
@@ -13,20 +13,20 @@ use crate::index_key::{IndexPath, KeyInterval, PathStep};
 use crate::order_key::OrderPath;
 use crate::value::Value;
 
-/// More intervals than this are not worth keeping apart.
+/// The most intervals of a restriction.
 const INTERVALS_MAX: usize = 2_000;
 
-/// Every item that matches has a value with a key in one of the intervals at the path.
+/// A condition that every matching item satisfies: a value at the path has a key in one of the intervals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restriction {
-    /// Where.
+    /// The path.
     pub path: IndexPath,
-    /// What; without any, nothing matches. Sorted, and none overlaps another.
+    /// The intervals, sorted and disjoint; without any, nothing matches.
     pub intervals: Vec<KeyInterval>,
 }
 
-/// The restrictions a query puts on its items, in the order of the text.
+/// The restrictions of a query on its items, in the order of the text.
 pub(crate) fn restrictions(tree: &Select, parameters: &Parameters) -> Vec<Restriction> {
     let mut names = Names { parameters, known: Vec::new() };
     names.introduce(tree, true);
@@ -34,8 +34,8 @@ pub(crate) fn restrictions(tree: &Select, parameters: &Parameters) -> Vec<Restri
     let mut all: Vec<Restriction> = Vec::new();
     for one in conjuncts(filter) {
         let Some(found) = names.restriction(one) else { continue };
-        // Two restrictions of one single value are one: `c.n > 3 AND c.n < 5`. In an array, different
-        // elements may meet them.
+        // Two restrictions of one single value combine: `c.n > 3 AND c.n < 5`. In an array, different
+        // elements may satisfy them.
         let single = !found.path.0.contains(&PathStep::Element);
         match all.iter_mut().find(|known| single && known.path == found.path) {
             Some(known) => known.intervals = intersect(&known.intervals, &found.intervals),
@@ -45,7 +45,7 @@ pub(crate) fn restrictions(tree: &Select, parameters: &Parameters) -> Vec<Restri
     all
 }
 
-/// The paths a query sorts by, if it sorts by nothing else and none leads into an array.
+/// The paths that a query sorts by, if it sorts by nothing else and none leads into an array.
 pub(crate) fn order_paths(tree: &Select, parameters: &Parameters) -> Option<Vec<OrderPath>> {
     let mut names = Names { parameters, known: Vec::new() };
     names.introduce(tree, true);
@@ -69,15 +69,15 @@ fn intersect(one: &[KeyInterval], two: &[KeyInterval]) -> Vec<KeyInterval> {
     all.take(INTERVALS_MAX).collect()
 }
 
-/// What the names of a query stand for, as paths from the item.
+/// The names of a query, as paths from the item.
 struct Names<'q> {
     parameters: &'q Parameters,
-    /// The latest last; `None` for names that stand for something made.
+    /// The innermost name last; `None` for names that stand for a computed value.
     known: Vec<(&'q str, Option<IndexPath>)>,
 }
 
 impl<'q> Names<'q> {
-    /// Learns the names of a `FROM`.
+    /// Adds the names of a `FROM`.
     fn introduce(&mut self, select: &'q Select, outermost: bool) {
         let Some(from) = &select.from else { return };
         for (place, source) in std::iter::once(&from.first).chain(&from.joins).enumerate() {
@@ -124,7 +124,7 @@ impl<'q> Names<'q> {
         fixed_value(expression, self.parameters)
     }
 
-    /// What must be so for an expression to be true; `None` if that says nothing about one path.
+    /// The restriction implied by a true expression; `None` if it implies none on a single path.
     fn restriction(&self, expression: &'q Expression) -> Option<Restriction> {
         let (path, intervals) = match &expression.node {
             Node::Binary(operator, one, two) => self.comparison(*operator, one, two)?,
@@ -187,7 +187,7 @@ impl<'q> Names<'q> {
             [one, two, rest @ ..] => (one, two, rest),
             _ => return None,
         };
-        // A third argument means "in any case" or "in part", unless it is plainly false.
+        // A third argument means "ignore case" or "match in part", unless it is the literal false.
         let is_plain = rest.iter().all(
             |third| matches!(&third.node, Node::Literal(value) if value.as_bool() == Some(false)),
         );
@@ -212,7 +212,7 @@ impl<'q> Names<'q> {
         }
     }
 
-    /// A row of a sub-query must pass its filter; its names go on from ours.
+    /// The restriction of `EXISTS`: a row of the sub-query must pass its filter. Its names extend the outer ones.
     fn exists(&self, select: &'q Select) -> Option<Restriction> {
         if has_aggregates(select) || !select.group_by.is_empty() {
             return None;
@@ -222,7 +222,7 @@ impl<'q> Names<'q> {
         conjuncts(select.filter.as_ref()?).iter().find_map(|one| inner.restriction(one))
     }
 
-    /// If every branch restricts one path, their sum does.
+    /// The union of the branches' restrictions, if every branch restricts the same path.
     fn either(&self, list: &'q [Expression]) -> Option<Restriction> {
         let mut all = list.iter().map(|one| self.restriction(one));
         let mut sum = all.next()??;
@@ -234,12 +234,12 @@ impl<'q> Names<'q> {
     }
 }
 
-/// Every string begins with nothing, so that says nothing.
+/// The strings with a prefix; `None` for the empty prefix, which all strings have.
 fn starting(prefix: &str) -> Option<Vec<KeyInterval>> {
     (!prefix.is_empty()).then(|| vec![KeyInterval::starting(prefix)])
 }
 
-/// Sorted, without overlaps; elements of arrays may be too many to list.
+/// Sorts and merges the intervals. Adds the key of items with too many array elements to list.
 fn finished(path: IndexPath, mut intervals: Vec<KeyInterval>) -> Restriction {
     if path.0.contains(&PathStep::Element) && !intervals.is_empty() {
         intervals.push(KeyInterval::anything());

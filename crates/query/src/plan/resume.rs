@@ -1,5 +1,5 @@
-//! Where a sorted query resumes on one range: the `resumeFilter` that the .NET SDK sends with a
-//! rewritten query, as a condition of the query.
+//! Resumes a sorted query on one range: turns the `resumeFilter` that the .NET SDK sends with a
+//! rewritten query into a condition of the query.
 //!
 //! Other SDKs write the same condition into the text themselves. A row counts if its sort keys come
 //! after the values of the last row that was read, or, unless they are excluded, are equal to them. The
@@ -14,13 +14,13 @@ use crate::value::{Kind, Value};
 /// The sort keys of the last row that a client has read.
 #[derive(Clone, Debug)]
 pub struct ResumePoint {
-    /// One for each level of sorting. An empty array stands for an undefined one.
+    /// One value for each sort key. An empty array stands for undefined.
     pub values: Vec<Value<'static>>,
     /// Whether rows with equal sort keys are left out.
     pub is_exclusive: bool,
 }
 
-/// Sorts of values in the order of `ORDER BY`, as conditions on an expression.
+/// Types of values in the order of `ORDER BY`, as conditions on an expression.
 const SORTS: [(&str, &str); 8] = [
     ("NOT IS_DEFINED(", ")"),
     ("IS_NULL(", ")"),
@@ -33,10 +33,10 @@ const SORTS: [(&str, &str); 8] = [
 ];
 
 impl ResumePoint {
-    /// The text of the query that starts here.
+    /// The text of the query that starts at this point.
     ///
     /// # Errors
-    /// When the text is no query, or does not sort by as many keys as there are values.
+    /// When the text is not a query, or does not sort by as many keys as there are values.
     pub fn resumed(&self, text: &str) -> Result<String, QueryError> {
         let limits = Limits::default();
         let tree = parse(text, &limits)?;
@@ -81,7 +81,7 @@ impl ResumePoint {
     }
 }
 
-/// The conditions that a sort key is equal to a value, and that it comes after it.
+/// Two conditions on a sort key: equal to a value, and after it.
 struct Level {
     equal: String,
     after: String,

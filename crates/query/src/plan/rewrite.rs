@@ -1,7 +1,7 @@
-//! The query for one range, and what the client does with its rows.
+//! Rewrites a query for one range, and describes what the client does with its rows.
 //!
-//! A range cannot know the final answer, so it is asked for what can be merged: sort keys beside the
-//! payload, sums and counts instead of a mean, groups with their keys.
+//! A range cannot compute the final answer, so it returns mergeable parts: sort keys next to the
+//! payload, sums and counts instead of an average, groups with their keys.
 
 use super::candidates::{constant, root_alias};
 use super::document::{DistinctCount, QueryInfo};
@@ -14,7 +14,7 @@ use crate::lexer::ORDER_BY_FILTER;
 use crate::query::Query;
 use crate::value::write_text;
 
-/// `is_whole` says that one range has all the items, so that it answers a plain query itself.
+/// The plan's query information. `is_whole`: one range has all the items, so it answers a plain query itself.
 pub(super) fn query_info(query: &Query, is_whole: bool) -> Result<QueryInfo, QueryError> {
     let tree = query.tree();
     if let Some((inner, alias)) = distinct_count(tree) {
@@ -62,8 +62,8 @@ pub(super) fn query_info(query: &Query, is_whole: bool) -> Result<QueryInfo, Que
     Ok(info)
 }
 
-/// What a client does with a query within one partition key whose rows it cannot merge. The items of the key
-/// are in one range, so nothing is merged. Only an order of groups is named, by a rewritten query in the
+/// The plan of a query within one partition key whose rows a client cannot merge. All items of the key
+/// are in one range, so nothing is merged. Only an order of groups needs a rewritten query, in the
 /// envelope of sorted rows: clients keep plans that name nothing, and resume sorted ones by their keys.
 pub(super) fn query_info_of_one_key(query: &Query) -> QueryInfo {
     let tree = query.tree();
@@ -126,12 +126,12 @@ fn distinct_count(tree: &Select) -> Option<(&Select, String)> {
     }
 }
 
-/// The query without `TOP` and `OFFSET LIMIT`, which make no sense on one range.
+/// The query without `TOP` and `OFFSET LIMIT`, which do not apply to a single range.
 fn without_window(tree: &Select) -> Select {
     Select { offset_limit: None, top: None, ..tree.clone() }
 }
 
-/// As many rows as can matter of one range, and at most what a query may ask for. No range holds more rows.
+/// The most rows that one range must return, within the limit for a query. No range holds more rows.
 fn window(info: &QueryInfo) -> String {
     match (info.offset, info.limit) {
         (Some(offset), Some(limit)) => {
@@ -142,7 +142,7 @@ fn window(info: &QueryInfo) -> String {
     }
 }
 
-/// Sort keys beside the payload, and a place for the client's resume filter.
+/// Adds the sort keys next to the payload, and a place for the client's resume filter.
 fn order(tree: &Select, info: &mut QueryInfo) {
     let mut items = Vec::new();
     for item in &tree.order_by {
@@ -171,16 +171,16 @@ fn order(tree: &Select, info: &mut QueryInfo) {
         Some(filter) => format!("(({filter}) AND ({ORDER_BY_FILTER}))"),
         None => format!("({ORDER_BY_FILTER})"),
     };
-    // A row without a value is no row, but in the envelope it would be one without a payload.
+    // A row without a value must not appear, but in the envelope it would be a row without a payload.
     let filter = match &tree.projection {
         Projection::Value(expression) => format!("({filter} AND IS_DEFINED({expression}))"),
         Projection::All | Projection::List(_) => filter,
     };
-    // Equal rows are dropped behind the merge, so nobody knows how many a range has to send.
+    // The client drops equal rows after merging, so the number of rows that a range must send is unknown.
     let bounded = !tree.distinct;
     let top = info.top.filter(|_| bounded).map_or(String::new(), |top| format!("TOP {top} "));
     let window = if bounded { window(info) } else { String::new() };
-    // A group has no resource id of its own; the first one of its items is as good.
+    // A group has no resource id of its own; that of its first item serves.
     let rid = match tree.group_by.is_empty() {
         true => format!("{root}._rid"),
         false => format!("MIN({root}._rid) AS _rid"),
@@ -213,8 +213,8 @@ fn order_by(tree: &Select) -> String {
     if keys.is_empty() { String::new() } else { format!(" ORDER BY {}", keys.join(", ")) }
 }
 
-/// Whether equal rows come one after the other because they are sorted by themselves. The service says
-/// so of bare values only.
+/// Whether equal rows are adjacent because the rows are their own sort key. The service reports this for
+/// bare values only.
 fn is_ordered_distinct(tree: &Select) -> bool {
     match (&tree.projection, tree.order_by.as_slice()) {
         (Projection::Value(expression), [only]) => only.expression == *expression,
@@ -222,7 +222,7 @@ fn is_ordered_distinct(tree: &Select) -> bool {
     }
 }
 
-/// Aggregates in pieces that can be merged, and the keys of groups beside them.
+/// Splits aggregates into mergeable parts, next to the keys of their groups.
 fn group(query: &Query, tree: &Select, info: &mut QueryInfo) -> Result<(), QueryError> {
     let clauses = {
         let filter =
@@ -240,7 +240,7 @@ fn group(query: &Query, tree: &Select, info: &mut QueryInfo) -> Result<(), Query
         Projection::Value(expression) => {
             let (text, kind) = mergeable(query, expression)?;
             info.aggregates.extend(kind);
-            // The piece of an aggregate stands in an array, as the service has it.
+            // The part of an aggregate is wrapped in an array, as in the service.
             let payload = if kind.is_some() { format!("[{text}]") } else { text };
             info.rewritten_query = if items.is_empty() {
                 format!("SELECT VALUE {payload}{clauses}")
@@ -264,7 +264,7 @@ fn group(query: &Query, tree: &Select, info: &mut QueryInfo) -> Result<(), Query
     Ok(())
 }
 
-/// An expression in the form in which the answers of ranges can be merged, and its aggregate.
+/// An expression in a form whose results from ranges can be merged, and its aggregate.
 fn mergeable(
     query: &Query,
     expression: &Expression,
@@ -305,7 +305,7 @@ fn item(function: &str, argument: &Expression) -> String {
     format!("{{\"item\": {function}({argument})}}")
 }
 
-/// The count tells an empty range, which has no extreme, from one that spoils the answer.
+/// The count distinguishes an empty range, which has no extreme, from one that spoils the answer.
 fn extreme(function: &str, key: &str, argument: &Expression) -> String {
     format!(
         "{{\"item\": {function}({argument}), \"item2\": {{\"{key}\": {function}({argument}), \

@@ -1,4 +1,4 @@
-//! Values from outside: parameters, the text of a function's argument.
+//! Builds values from outside: parameters, and text in function arguments.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,26 +9,26 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Se
 use super::{Member, Value};
 use crate::limits::Limits;
 
-/// Up to so many names are compared one by one rather than looked up.
+/// Up to this number, names are compared one by one rather than hashed.
 const FEW: usize = 8;
 
-/// Why a text is no value.
+/// Why a text cannot be read as a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadValue {
     /// The text is not JSON.
     #[error("value is not JSON: {problem}; send a JSON value")]
     NotJson {
-        /// What the parser found.
+        /// The parser's message.
         problem: String,
     },
-    /// The text has more values than its reader allows.
+    /// The text has more values than the limit allows.
     #[error(
         "the parameters of the query hold more than {limit} values, counting each element and property. \
          Send fewer, or run several queries with a part of them each"
     )]
     TooManyValues {
-        /// The most values.
+        /// The limit.
         limit: usize,
     },
 }
@@ -43,7 +43,7 @@ impl Value<'static> {
 
 /// Reads the parameters of one query, which share a limit on the number of their values.
 ///
-/// A value takes many times the memory of its text, and the meter of a run only starts behind the parameters.
+/// A value takes many times the memory of its text, and the meter of a run starts only after the parameters.
 #[derive(Debug)]
 pub struct ParameterReader {
     limit: usize,
@@ -51,7 +51,7 @@ pub struct ParameterReader {
 }
 
 impl ParameterReader {
-    /// A reader within the limits of a query.
+    /// Creates a reader with the limits of a query.
     #[must_use]
     pub fn new(limits: &Limits) -> ParameterReader {
         ParameterReader { limit: limits.parameter_values, left: limits.parameter_values }
@@ -79,7 +79,7 @@ impl Default for ParameterReader {
     }
 }
 
-/// Counts the values that are read.
+/// Counts values while they are read.
 struct Counter<'c> {
     left: &'c mut usize,
     is_beyond: &'c mut bool,
@@ -110,8 +110,8 @@ impl<'de> DeserializeSeed<'de> for Counter<'_> {
 }
 
 impl<'a> Value<'a> {
-    /// An object. Undefined properties are left out; of a name that stands twice the last value
-    /// wins, at the first place.
+    /// Creates an object. Undefined properties are left out; of a repeated name the last value counts, at
+    /// the first place.
     pub fn object(members: impl IntoIterator<Item = Member<'a>>) -> Value<'a> {
         let members: Vec<Member<'a>> = members.into_iter().collect();
         let is_new = |(at, member): (usize, &Member<'a>)| {
@@ -134,7 +134,7 @@ impl<'a> Value<'a> {
         Value::object_of_unique(unique)
     }
 
-    /// An object of members whose names are known to differ. Undefined properties are left out.
+    /// Creates an object of members with distinct names. Undefined properties are left out.
     pub(crate) fn object_of_unique(mut members: Vec<Member<'a>>) -> Value<'a> {
         members.retain(|(_, value)| !value.is_undefined());
         Value::Object(members.into())

@@ -1,19 +1,19 @@
-//! Walks JSON text that somebody has checked before, without a tree.
+//! Walks valid JSON text without building a tree.
 //!
-//! Skipping needs no grammar, only quotes and brackets. Given other bytes the walk finds nonsense or
-//! nothing; it never panics and always ends. A name that stands twice in an object, which the store
-//! refuses, is found at its first place here.
+//! Skipping needs no grammar, only quotes and brackets. For invalid JSON the result is unspecified,
+//! but the walk never panics and always ends. Of a repeated name in an object, which the store
+//! refuses, the walk finds the first one.
 
 use std::borrow::Cow;
 
 use super::{Member, Number, Value};
 
-/// The text of a value without the space around it.
+/// The text of a value without surrounding white space.
 pub(super) fn trimmed(bytes: &[u8]) -> &[u8] {
     bytes.trim_ascii()
 }
 
-/// The value a text says. Objects and arrays stay text.
+/// Reads a value. Objects and arrays stay text.
 pub(super) fn read(text: Cow<'_, [u8]>) -> Value<'_> {
     match text.first() {
         Some(b'{' | b'[') => Value::Json(text),
@@ -33,7 +33,7 @@ fn number(text: Cow<'_, [u8]>) -> Option<Number<'_>> {
     })
 }
 
-/// The string a quoted text says.
+/// The string in a quoted text.
 fn string(text: Cow<'_, [u8]>) -> Option<Cow<'_, str>> {
     if memchr::memchr(b'\\', &text).is_some() {
         return serde_json::from_slice::<String>(&text).ok().map(Cow::Owned);
@@ -53,7 +53,7 @@ fn part<'a>(text: &Cow<'a, [u8]>, start: usize, end: usize) -> Cow<'a, [u8]> {
     }
 }
 
-/// The property of an object text, undefined if there is none.
+/// The property of an object text; undefined if there is none.
 pub(super) fn member<'a>(text: &Cow<'a, [u8]>, name: &str) -> Value<'a> {
     let mut walk = Walk::into(text, b'{');
     while let Some((name_start, name_end, start, end)) = walk.next_member() {
@@ -64,7 +64,7 @@ pub(super) fn member<'a>(text: &Cow<'a, [u8]>, name: &str) -> Value<'a> {
     Value::Undefined
 }
 
-/// The element of an array text, undefined if there is none.
+/// The element of an array text; undefined if there is none.
 pub(super) fn element<'a>(text: &Cow<'a, [u8]>, index: usize) -> Value<'a> {
     let mut walk = Walk::into(text, b'[');
     let mut at = 0;
@@ -77,7 +77,7 @@ pub(super) fn element<'a>(text: &Cow<'a, [u8]>, index: usize) -> Value<'a> {
     Value::Undefined
 }
 
-/// The elements of an array text one by one, for whoever may not need them all.
+/// Iterates over the elements of an array text.
 pub(crate) struct Elements<'a>(Walk<'a>);
 
 impl<'a> Elements<'a> {
@@ -85,8 +85,8 @@ impl<'a> Elements<'a> {
         Elements(Walk::into(array, b'['))
     }
 
-    /// The next element. On the way to its end the texts of its properties of these names are put into
-    /// `parts`, which has a place for each.
+    /// The next element. The texts of its properties with these names are put into `parts`, which has a place for
+    /// each, on the way to its end.
     pub(crate) fn next(
         &mut self,
         names: &[String],
@@ -97,7 +97,7 @@ impl<'a> Elements<'a> {
     }
 }
 
-/// The value a text of an item says.
+/// Reads a value from the text of an item.
 pub(crate) fn value_in(text: &[u8]) -> Value<'_> {
     read(Cow::Borrowed(text))
 }
@@ -121,17 +121,17 @@ pub(super) fn members<'a>(text: &Cow<'a, [u8]>) -> Vec<Member<'a>> {
         .collect()
 }
 
-/// The text of a property, as far as it was looked at.
+/// The text of a property, read as far as needed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found<'a> {
     /// The value.
     Whole(&'a [u8]),
-    /// The value and all that comes behind it in the object.
+    /// The value and everything after it in the object.
     Open(&'a [u8]),
 }
 
 impl<'a> Found<'a> {
-    /// The value alone, whose end has to be looked for if nobody has.
+    /// The text of the value alone; finds its end if that is not known.
     pub(crate) fn whole(self) -> &'a [u8] {
         match self {
             Found::Whole(text) => text,
@@ -142,15 +142,15 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// The elements, if it is an array. Where it ends is not looked for before.
+    /// The text of the array, if the value is one. Does not look for its end.
     pub(crate) fn array(self) -> Option<&'a [u8]> {
         let (Found::Whole(text) | Found::Open(text)) = self;
         (text.first() == Some(&b'[')).then_some(text)
     }
 }
 
-/// The first properties of an object that `place` gives a place for, by their raw names (between the quotes,
-/// escapes and all). Looks no further than to the beginning of the last one.
+/// The properties of an object for which `place` returns a place, by raw name (between the quotes, with
+/// escapes). Reads no further than the start of the last one.
 pub(crate) fn find_members<'a>(
     object: &'a [u8],
     count: usize,
@@ -179,17 +179,17 @@ pub(crate) fn find_members<'a>(
     found
 }
 
-/// Which of these names a raw one is, the text between its quotes.
+/// The place of a raw name (the text between its quotes) in these names.
 pub(crate) fn place_of(raw: &[u8], names: &[String]) -> Option<usize> {
     let exact = names.iter().position(|name| raw == name.as_bytes());
-    // Few names have escapes, and only those are worth a second look.
+    // Few names have escapes; only those need the slower comparison.
     exact.or_else(|| match raw.contains(&b'\\') {
         true => names.iter().position(|name| is_named(raw, name)),
         false => None,
     })
 }
 
-/// Whether the raw text between the quotes of a name says `name`.
+/// Whether the raw text between the quotes of a name means `name`.
 fn is_named(raw: &[u8], name: &str) -> bool {
     if raw == name.as_bytes() {
         return true;
@@ -203,12 +203,12 @@ fn is_named(raw: &[u8], name: &str) -> bool {
     }
 }
 
-/// Words of eight bytes looked at before a vector search is worth its beginning.
+/// Words of eight bytes checked before a vector search is worth its start-up cost.
 const WORDS_NEAR: usize = 4;
 const LOW_BITS: u64 = u64::from_ne_bytes([0x01; 8]);
 const HIGH_BITS: u64 = u64::from_ne_bytes([0x80; 8]);
 
-/// Marks the bytes of a word that are `byte`. What lies above the lowest mark may be marked in error.
+/// Marks the bytes of a word that equal `byte`. Marks above the lowest one may be wrong.
 const fn marks(word: u64, byte: u8) -> u64 {
     let differences = word ^ (LOW_BITS * byte as u64);
     differences.wrapping_sub(LOW_BITS) & !differences & HIGH_BITS
@@ -232,7 +232,7 @@ struct Walk<'t> {
 }
 
 impl<'t> Walk<'t> {
-    /// Stands before the first part; at the end if the text does not begin with `open`.
+    /// Starts before the first part, or at the end if the text does not begin with `open`.
     fn into(text: &'t [u8], open: u8) -> Walk<'t> {
         let start = text.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(0);
         let at = if text.get(start) == Some(&open) { start + 1 } else { text.len() };
@@ -250,7 +250,7 @@ impl<'t> Walk<'t> {
         at
     }
 
-    /// Where the next property's name is, without its quotes, and where its value begins.
+    /// The next property: its name without quotes, and the start of its value.
     fn next_name(&self) -> Option<(usize, usize, usize)> {
         let quote = self.space(self.at);
         if self.byte(quote) != b'"' {
@@ -262,7 +262,7 @@ impl<'t> Walk<'t> {
         (start < self.text.len()).then_some((quote + 1, name_end, start))
     }
 
-    /// Where the next property's name and value are; the name without its quotes.
+    /// The next property: its name without quotes, and its value.
     fn next_member(&mut self) -> Option<(usize, usize, usize, usize)> {
         let (name_start, name_end, start) = self.next_name()?;
         let end = self.value_end(start)?;
@@ -280,7 +280,7 @@ impl<'t> Walk<'t> {
         Some((start, end))
     }
 
-    /// The same, with some properties of an object found on the way to its end, each at its first place.
+    /// The next element, with some properties of an object found on the way to its end, each at its first place.
     fn next_element_with(
         &mut self,
         names: &[String],
@@ -311,7 +311,7 @@ impl<'t> Walk<'t> {
         Some((start, close + 1))
     }
 
-    /// Past the comma after a part, or to the end if there is none.
+    /// Moves past the comma after a part, or to the end if there is none.
     fn step_over(&mut self, end: usize) {
         let at = self.space(end);
         self.at = if self.byte(at) == b',' { at + 1 } else { self.text.len() };
@@ -328,8 +328,7 @@ impl<'t> Walk<'t> {
 
     /// The closing quote of the string whose first character is at `at`.
     fn string_end(&self, mut at: usize) -> Option<usize> {
-        // Most strings are short, and for those a look at a few words is over before a vector search has
-        // begun.
+        // Most strings are short: for those, checking a few words takes less time than starting a vector search.
         for _ in 0..WORDS_NEAR {
             let Some(word) = self.text.get(at..).and_then(<[u8]>::first_chunk) else { break };
             let word = u64::from_le_bytes(*word);
@@ -430,8 +429,8 @@ mod tests {
 
     #[test]
     fn a_string_ends_at_its_quote_wherever_that_lies() {
-        // Escapes at every place of a word and around the end of the near search, and bytes that differ
-        // from a quote and a backslash by one.
+        // Escapes at every place of a word and around the end of the near search, and bytes that differ by one
+        // from a quote and a backslash.
         for length in 0..80 {
             for escape in 0..=length {
                 let mut text = "[]!#{,".repeat(20)[..length].to_owned();

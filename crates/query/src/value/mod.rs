@@ -1,8 +1,8 @@
-//! Values of the query language: what an expression yields and what an item holds.
+//! Values of the query language: results of expressions and parts of items.
 //!
-//! A value borrows from the item it was found in for as long as it can. Objects and arrays inside an
-//! item stay JSON text ([`Value::Json`]) until somebody looks into them, so a query that touches two
-//! paths of a large item pays for two paths, and what is projected unchanged is copied byte by byte.
+//! A value borrows from its item for as long as possible. Objects and arrays inside an
+//! item stay JSON text ([`Value::Json`]) until their parts are read, so a query that uses two
+//! paths of a large item parses only those paths, and unchanged parts are copied byte by byte.
 //!
 //! ```text
 //! json.rs    scans item bytes without a tree
@@ -11,7 +11,7 @@
 //! write.rs   values → JSON text
 //! ```
 //!
-//! `undefined` is a value here and is never written: a property that is undefined is left out.
+//! `undefined` is a value here and is never written: an undefined property is left out.
 
 mod build;
 mod json;
@@ -28,20 +28,20 @@ pub use number::Number;
 pub(crate) use order::{Charge, Key};
 pub(crate) use write::write_text;
 
-/// Bytes of text that are read for the cost of a step.
+/// Bytes of text read for the cost of a step.
 const SCANNED_PER_STEP: usize = 256;
-/// Elements or properties of a made value that are visited for the cost of a step.
+/// Elements or properties of a made value visited for the cost of a step.
 const PARTS_VISITED_PER_STEP: usize = 8;
-/// Bytes of text that are copied for the cost of a step.
+/// Bytes of text copied for the cost of a step.
 const COPIED_PER_STEP: usize = 4096;
-/// Bytes of a made value that are written as text for the cost of a step.
+/// Bytes of a made value written as text for the cost of a step.
 const WRITTEN_PER_STEP: usize = 1024;
 
 /// A value of the query language.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Value<'a> {
-    /// Nothing is there: a missing property, or an operation that makes no sense for its operands.
+    /// No value: a missing property, or an operation that does not apply to its operands.
     #[default]
     Undefined,
     /// `null`.
@@ -52,21 +52,21 @@ pub enum Value<'a> {
     Number(Number<'a>),
     /// A string.
     String(Cow<'a, str>),
-    /// An array an expression has made.
+    /// An array made by an expression.
     Array(Arc<[Value<'a>]>),
-    /// An object an expression has made, in the order it was written, each name once.
+    /// An object made by an expression, in the order it was written, each name once.
     Object(Arc<[Member<'a>]>),
-    /// An array or object inside an item, as text that nobody has looked into yet.
+    /// An array or object inside an item, as unparsed text.
     Json(Cow<'a, [u8]>),
 }
 
 /// A property of an object.
 pub type Member<'a> = (Cow<'a, str>, Value<'a>);
 
-/// What sort of value something is, in the order the language sorts sorts.
+/// The type of a value, in the sort order of the language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Nothing.
+    /// No value.
     Undefined,
     /// `null`.
     Null,
@@ -83,22 +83,22 @@ pub enum Kind {
 }
 
 impl<'a> Value<'a> {
-    /// The number, or undefined if it is not finite: JSON has no infinity.
+    /// A number; undefined if it is not finite, since JSON has no infinity.
     pub fn number(value: f64) -> Value<'a> {
         if value.is_finite() { Value::Number(Number::new(value)) } else { Value::Undefined }
     }
 
-    /// A string.
+    /// Creates a string.
     pub fn text(text: impl Into<Cow<'a, str>>) -> Value<'a> {
         Value::String(text.into())
     }
 
-    /// An array; undefined elements are left out, as in JSON there is nothing to write for them.
+    /// Creates an array. Undefined elements are left out, since JSON cannot express them.
     pub fn array(elements: impl IntoIterator<Item = Value<'a>>) -> Value<'a> {
         Value::Array(elements.into_iter().filter(|element| !element.is_undefined()).collect())
     }
 
-    /// What sort of value this is.
+    /// The type of the value.
     pub fn kind(&self) -> Kind {
         match self {
             Value::Undefined => Kind::Undefined,
@@ -113,17 +113,17 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether there is nothing.
+    /// Whether the value is undefined.
     pub fn is_undefined(&self) -> bool {
         matches!(self, Value::Undefined)
     }
 
-    /// Whether this is `true` itself; everything else, undefined included, is not.
+    /// Whether the value is `true`; every other value, undefined included, is not.
     pub fn is_true(&self) -> bool {
         matches!(self, Value::Bool(true))
     }
 
-    /// The boolean, if it is one.
+    /// The boolean, if the value is one.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Value::Bool(value) => Some(*value),
@@ -131,7 +131,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The number, if it is one.
+    /// The number, if the value is one.
     pub fn as_number(&self) -> Option<f64> {
         match self {
             Value::Number(number) => Some(number.value()),
@@ -139,12 +139,12 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The number as an integer, if it is one that a double holds exactly.
+    /// The number as an integer, if a double represents it exactly.
     pub fn as_integer(&self) -> Option<i64> {
         number::to_integer(self.as_number()?)
     }
 
-    /// The string, if it is one.
+    /// The string, if the value is one.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Value::String(text) => Some(text),
@@ -152,7 +152,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The elements, if it is an array.
+    /// The elements, if the value is an array.
     pub fn elements(&self) -> Option<Cow<'_, [Value<'a>]>> {
         match self {
             Value::Array(elements) => Some(Cow::Borrowed(elements)),
@@ -163,7 +163,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The properties, if it is an object.
+    /// The properties, if the value is an object.
     pub fn members(&self) -> Option<Cow<'_, [Member<'a>]>> {
         match self {
             Value::Object(members) => Some(Cow::Borrowed(members)),
@@ -174,7 +174,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The property of an object; undefined if there is none or this is no object.
+    /// A property of an object; undefined if it is missing or the value is not an object.
     pub fn member(&self, name: &str) -> Value<'a> {
         match self {
             Value::Object(members) => members
@@ -186,7 +186,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The element of an array, counted from 0; undefined if there is none or this is no array.
+    /// An element of an array, counted from 0; undefined if it is missing or the value is not an array.
     pub fn element(&self, index: usize) -> Value<'a> {
         match self {
             Value::Array(elements) => elements.get(index).cloned().unwrap_or_default(),
@@ -195,7 +195,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The same value without a tie to the item it was found in.
+    /// Copies the value so that it no longer borrows from its item.
     pub fn into_owned(self) -> Value<'static> {
         match self {
             Value::Undefined => Value::Undefined,
@@ -203,13 +203,13 @@ impl<'a> Value<'a> {
             Value::Bool(value) => Value::Bool(value),
             Value::Number(number) => Value::Number(number.into_owned()),
             Value::String(text) => Value::String(Cow::Owned(text.into_owned())),
-            // One text is smaller than a tree of strings, and all that is left to do is to print it.
+            // One text is smaller than a tree of strings, and the value will only be printed.
             made @ (Value::Array(_) | Value::Object(_)) => Value::Json(Cow::Owned(made.to_json())),
             Value::Json(text) => Value::Json(Cow::Owned(text.into_owned())),
         }
     }
 
-    /// The same value, tied to this one instead of copied.
+    /// The same value, borrowed from this one instead of copied.
     pub(crate) fn borrowed(&'a self) -> Value<'a> {
         match self {
             Value::Number(number) => Value::Number(number.borrowed()),
@@ -219,16 +219,16 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value in these bytes of an item, which somebody has checked to be JSON. What is not
-    /// JSON after all gives a wrong value or undefined.
+    /// The value in these bytes of an item, which must be valid JSON. For other bytes the result is
+    /// a wrong value or undefined.
     pub fn of_item(bytes: &'a [u8]) -> Value<'a> {
         json::read(Cow::Borrowed(json::trimmed(bytes)))
     }
 
-    /// About how many bytes it is when written, or `None` beyond a limit.
+    /// The approximate size as JSON text, or `None` beyond a limit.
     ///
-    /// Parts that are shared count as often as they occur, for that is how often they are written;
-    /// the limit keeps the count itself from taking long.
+    /// Shared parts count once for each use, since they are written each time;
+    /// the limit bounds the time of counting.
     pub(crate) fn weight_within(&self, limit: usize) -> Option<usize> {
         let mut left = limit;
         self.take_weight(&mut left)?;
@@ -252,12 +252,12 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// About how many bytes of memory it holds.
+    /// The approximate size as JSON text, in bytes.
     pub(crate) fn weight(&self) -> usize {
         self.weight_within(usize::MAX).unwrap_or(usize::MAX)
     }
 
-    /// Bytes of text that belong to this value alone: what a copy of it allocates.
+    /// Bytes of text that the value owns: what a copy of it allocates.
     #[inline]
     pub(crate) fn owned_bytes(&self) -> usize {
         match self {
@@ -267,8 +267,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// At most how many bytes it takes to list the elements or properties of an array or object that is
-    /// still text, all the way down. Counts commas, so it is far quicker than listing them.
+    /// An upper bound of the bytes for listing all elements or properties of an unparsed array or object, at every
+    /// depth. Counts commas, which is far faster than listing them.
     pub(crate) fn opened_bytes(&self) -> usize {
         let Value::Json(text) = self else { return 0 };
         let parts = 1 + text.iter().filter(|byte| **byte == b',').count();
@@ -276,12 +276,12 @@ impl<'a> Value<'a> {
             Kind::Array => size_of::<Value<'_>>(),
             _ => size_of::<Member<'_>>(),
         };
-        // A list that grows doubles, and parts of an owned text are copies.
+        // A growing list doubles, and parts of an owned text are copies.
         parts.saturating_mul(2 * each).saturating_add(self.owned_bytes())
     }
 
-    /// About how many bytes of memory it holds. Text that is borrowed from an item is not its own; parts
-    /// that are shared count as often as they occur.
+    /// The approximate memory of the value in bytes, without text borrowed from an item. Shared parts count
+    /// once for each use.
     pub(crate) fn held_bytes(&self) -> usize {
         let inner = match self {
             Value::Array(elements) => elements.iter().map(Value::held_bytes).sum(),
@@ -297,7 +297,7 @@ impl<'a> Value<'a> {
         size_of::<Value<'_>>() + self.owned_bytes() + inner
     }
 
-    /// How much work it is to visit each of its own parts once, in steps.
+    /// The steps to visit each of its direct parts once.
     pub(crate) fn visit_cost(&self) -> usize {
         match self {
             Value::Array(elements) => elements.len() / PARTS_VISITED_PER_STEP,
@@ -306,7 +306,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// How much work it is to copy or write it, in steps.
+    /// The steps to copy or write it.
     pub(crate) fn copy_cost(&self) -> usize {
         match self {
             Value::Json(text) => text.len() / COPIED_PER_STEP,
@@ -316,7 +316,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// How much work it is to look into it, in steps.
+    /// The steps to read its text.
     pub(crate) fn scan_cost(&self) -> usize {
         match self {
             Value::Json(text) => text.len() / SCANNED_PER_STEP,

@@ -1,28 +1,28 @@
-//! Numbers: IEEE doubles that remember how they were written.
+//! Numbers: IEEE doubles that keep their original text.
 //!
-//! An item may say `12345678901234567890` or `1.0`. As long as a query only passes the number on,
-//! the answer says the same; the first operation on it makes it a double. Integers print as integers.
+//! An item may contain `12345678901234567890` or `1.0`. As long as a query only passes the number on,
+//! the result has the same text; the first operation on it makes it a double. Integers print as integers.
 
 use std::borrow::Cow;
 
 /// Integers up to here are exact in a double.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// A number and, if it was read from somewhere, its text.
+/// A number with its original text, if that matters.
 #[derive(Clone, Debug)]
 pub struct Number<'a> {
     value: f64,
-    /// Kept only while it says more than `value` printed anew would.
+    /// The original text. Owned copies drop that of a short integer, which prints the same.
     text: Option<Cow<'a, str>>,
 }
 
 impl<'a> Number<'a> {
-    /// A number an operation has made.
+    /// A number computed by an operation.
     pub(crate) fn new(value: f64) -> Number<'a> {
         Number { value, text: None }
     }
 
-    /// Reads the text of a number. `None` if it is none.
+    /// Parses a number; `None` if the text is not one.
     pub(crate) fn parse(text: Cow<'a, str>) -> Option<Number<'a>> {
         let value = match short_integer(text.as_bytes()) {
             Some(integer) => integer,
@@ -31,7 +31,7 @@ impl<'a> Number<'a> {
         Some(Number { value, text: Some(text) })
     }
 
-    /// The double.
+    /// The value as a double.
     pub fn value(&self) -> f64 {
         self.value
     }
@@ -53,7 +53,7 @@ impl<'a> Number<'a> {
     }
 }
 
-/// The double as JSON text. What JSON cannot say is `null`; nothing makes such numbers.
+/// The double as JSON text. Infinity and NaN print as `null`; no operation yields them.
 pub(super) fn print(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
@@ -67,13 +67,13 @@ pub(super) fn print(value: f64) -> String {
     }
 }
 
-/// The integer a double stands for, if it stands for one.
+/// The integer value of a double, if it is exactly an integer.
 #[expect(clippy::cast_possible_truncation, reason = "checked to be an integer a double holds")]
 pub(super) fn to_integer(value: f64) -> Option<i64> {
     (value.fract() == 0.0 && value.abs() <= EXACT_MAX).then_some(value as i64)
 }
 
-/// Plain integers of few digits, which most numbers in items are, without the general parser.
+/// Parses plain integers of few digits, the most common numbers, without the general parser.
 fn short_integer(text: &[u8]) -> Option<f64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),

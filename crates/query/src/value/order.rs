@@ -1,13 +1,13 @@
-//! How values compare: equality and `<` of the language, the order across types, grouping keys.
+//! Comparison of values: the language's equality and `<`, the order across types, and grouping keys.
 //!
-//! Three relations, because the language has three:
-//! - `=` knows two values of different types to be unequal, and nothing about undefined.
+//! The language has three relations:
+//! - `=`: values of different types are unequal; a comparison with undefined is undefined.
 //! - `<` compares only values of one scalar type; everything else is undefined.
 //! - `ORDER BY`, `MIN` and `MAX` order everything: undefined, null, false, true, numbers, strings,
 //!   arrays, objects.
 //!
-//! Values deeper than `DEPTH_MAX` count as equal from there on. Items that deep are refused when
-//! they are written; the limit is for bytes nobody has checked.
+//! Parts deeper than `DEPTH_MAX` count as equal. Items nested that deep are refused when
+//! they are written; the limit protects against unchecked bytes.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -17,7 +17,7 @@ use std::convert::Infallible;
 use super::{Kind, Member, SCANNED_PER_STEP, Value};
 
 const DEPTH_MAX: u32 = 192;
-/// Elements or properties that are visited for the cost of a step.
+/// Elements or properties visited for the cost of a step.
 const PARTS_PER_STEP: usize = 8;
 
 /// Counts the work of a walk over a value, and may end it.
@@ -29,7 +29,7 @@ pub(crate) trait Charge {
     fn walked(&mut self, steps: usize) -> Result<(), Self::Refusal>;
 }
 
-/// Counts nothing: for values that are small, or whose walk is charged in advance.
+/// Counts nothing, for values that are small or whose walk is charged in advance.
 struct Free;
 
 impl Charge for Free {
@@ -56,7 +56,7 @@ impl Value<'_> {
         }
     }
 
-    /// The same, charged by the size of what is compared.
+    /// The language's `=`, charged by the size of what is compared.
     pub(crate) fn equals_charged<C: Charge>(
         &self,
         other: &Value<'_>,
@@ -74,7 +74,7 @@ impl Value<'_> {
         }
     }
 
-    /// The order the language's `<` and its kin know; `None` where they answer undefined.
+    /// The order of the language's `<`, `<=`, `>` and `>=`; `None` where they return undefined.
     pub fn compare(&self, other: &Value<'_>) -> Option<Ordering> {
         match (self, other) {
             (Value::Null, Value::Null) => Some(Ordering::Equal),
@@ -85,7 +85,7 @@ impl Value<'_> {
         }
     }
 
-    /// The order of `ORDER BY`, which knows a place for everything.
+    /// The order of `ORDER BY`, which covers every value.
     pub fn order(&self, other: &Value<'_>) -> Ordering {
         unwrap_free(order(self, other, 0, &mut Free))
     }
@@ -111,7 +111,7 @@ fn order<C: Charge>(
     if by_kind.is_ne() {
         return Ok(by_kind);
     }
-    // A text is read once for each level at which it lies.
+    // A text is scanned once for each level of its nesting.
     charge.walked(one.scan_cost() + two.scan_cost())?;
     match (one.elements(), two.elements()) {
         (Some(one), Some(two)) => return order_arrays(&one, &two, depth, charge),
@@ -142,7 +142,7 @@ fn order_arrays<C: Charge>(
     Ok(one.len().cmp(&two.len()))
 }
 
-/// Objects are sets of properties: the order in which they are written does not count.
+/// Compares objects as sets of properties: their order in the text does not count.
 fn order_objects<C: Charge>(
     one: &[Member<'_>],
     two: &[Member<'_>],
@@ -179,7 +179,7 @@ impl Key {
         unwrap_free(Key::charged(value, &mut Free))
     }
 
-    /// The same, charged by the size of the value.
+    /// Creates a key, charged by the size of the value.
     pub(crate) fn charged<C: Charge>(value: &Value<'_>, charge: &mut C) -> Result<Key, C::Refusal> {
         let mut key = Key::default();
         key.push(value, charge)?;
@@ -190,7 +190,7 @@ impl Key {
         self.0.len()
     }
 
-    /// A number for look-ups on disk: the same in every build (FNV-1a).
+    /// A hash that is the same in every build (FNV-1a), for keys on disk.
     pub(crate) fn hash(&self) -> u64 {
         self.0.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
@@ -240,7 +240,7 @@ impl Key {
         depth: u32,
         charge: &mut C,
     ) -> Result<(), C::Refusal> {
-        // A text is read once for each level at which it lies.
+        // A text is scanned once for each level of its nesting.
         charge.walked(value.scan_cost())?;
         if let Some(elements) = value.elements() {
             self.0.push(6);

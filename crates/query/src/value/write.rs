@@ -1,4 +1,4 @@
-//! Values as JSON text.
+//! Writes values as JSON text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use super::Value;
 
 impl Value<'_> {
-    /// Appends the JSON text. Undefined appends nothing; who writes a member or element asks first.
+    /// Appends the JSON text. Undefined appends nothing, so callers check before writing a member or element.
     pub fn write_json(&self, out: &mut Vec<u8>) {
         match self {
             Value::Undefined => {}
@@ -43,7 +43,7 @@ impl Value<'_> {
         out
     }
 
-    /// The same of a value that nobody needs any more, which may be its own text.
+    /// The JSON text of a value that is no longer needed; reuses its own text if possible.
     pub(crate) fn into_json(self) -> Vec<u8> {
         match self {
             Value::Json(Cow::Owned(text)) => text,
@@ -82,7 +82,7 @@ pub(crate) fn write_text(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// For messages and tests: the JSON text, or the word `undefined`.
+/// The JSON text, or the word `undefined`, for messages and tests.
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

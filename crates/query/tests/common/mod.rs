@@ -1,4 +1,4 @@
-//! What the tables of queries share: items, parameters, and one way to run a query.
+//! Shared by the query tests: items, parameters, and functions to run a query.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses the part it needs")]
 
@@ -25,12 +25,12 @@ pub fn parameters() -> Vec<(String, Value<'static>)> {
     ]
 }
 
-/// The rows of a query over items, as one JSON array; the error if there is one.
+/// The rows of a query over items as one JSON array, or its error.
 pub fn run(items: &[String], query: &str) -> Result<String, String> {
     run_with(items, query, &[])
 }
 
-/// The same over a container with computed properties.
+/// Runs a query over a container with computed properties.
 pub fn run_with(
     items: &[String],
     query: &str,

@@ -1,11 +1,11 @@
-//! The evaluator against a referee: a second, slow reading of the same language, over trees of values.
+//! Compares the evaluator with a referee: a second, slow implementation of the language, over trees of values.
 //!
-//! A seed makes items of odd shapes and a query as a tree. The tree is printed and given to the engine, and
-//! worked out by the referee, which knows nothing of texts, plans or paths into bytes; both must have the same
-//! rows. The same items written differently (escapes, spaces) must have the same rows too. `HEADWATER_SEEDS`
-//! says how many seeds, `HEADWATER_SEED` runs one of them.
+//! A seed generates items of unusual shapes and a query as a tree. The evaluator runs the printed tree; the
+//! referee evaluates the tree itself, without texts, plans or paths into bytes. Both must return the same
+//! rows, also for the same items written differently (escapes, spaces). `HEADWATER_SEEDS`
+//! sets the number of seeds, `HEADWATER_SEED` runs a single one.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used, clippy::panic)] // a failed test names the line
 
 mod make;
 mod rules;
@@ -14,7 +14,7 @@ use headwater_query::{Context, Next, Query};
 use make::{Chance, Question};
 use serde_json::Value;
 
-/// Seeds in an ordinary run; a second or two.
+/// Seeds in an ordinary run; takes a second or two.
 const SEEDS: u64 = 3_000;
 
 fn seeds() -> std::ops::Range<u64> {
@@ -25,7 +25,7 @@ fn seeds() -> std::ops::Range<u64> {
     }
 }
 
-/// The rows the engine has for items that are written like this.
+/// The rows of the evaluator for items with this text.
 fn answered(query: &Query, items: &[String]) -> Vec<Value> {
     let mut run = query.start(Context::default());
     let mut rows = Vec::new();
@@ -64,6 +64,6 @@ fn the_engine_and_the_referee_have_the_same_rows() {
         }
         if expected.is_empty() { without += 1 } else { with_rows += 1 }
     }
-    // A generator whose queries find nothing would prove nothing.
+    // The generated queries must find rows often enough.
     assert!(with_rows + without < 100 || with_rows * 4 > without, "{with_rows} of {without}");
 }

@@ -1,9 +1,9 @@
-//! Items and questions by chance, and how a question reads as a query.
+//! Generates random items and questions, and prints a question as a query.
 
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// Numbers from a seed (SplitMix64).
+/// Random numbers from a seed (SplitMix64).
 pub(crate) struct Chance(u64);
 
 impl Chance {
@@ -28,7 +28,7 @@ impl Chance {
     }
 }
 
-/// Names at the top of an item, of scalars (mostly), objects and arrays.
+/// Names at the top level of an item, of scalars (mostly), objects and arrays.
 const NAMES: &[&str] = &["a", "b", "name of it", "größe", "o", "list"];
 const INNER: &[&str] = &["a", "x", "quantity"];
 const TEXTS: &[&str] =
@@ -57,7 +57,7 @@ fn value(chance: &mut Chance, depth: u32) -> Value {
     }
 }
 
-/// A few items; each lacks some names and has values of any sort under the others.
+/// Generates a few items; each lacks some names and has values of any type under the others.
 pub(crate) fn items(chance: &mut Chance) -> Vec<Value> {
     let item = |chance: &mut Chance| {
         let mut members = Map::new();
@@ -77,14 +77,14 @@ pub(crate) fn items(chance: &mut Chance) -> Vec<Value> {
                 }
             }
         }
-        // No array or object is here, so that items can be sorted by it.
+        // Never an array or object, so that items can be sorted by it.
         members.insert("s".to_owned(), scalar(chance));
         Value::Object(members)
     };
     (0..1 + chance.below(12)).map(|_| item(chance)).collect()
 }
 
-/// The same value with spaces and escapes that mean nothing.
+/// The same value with redundant spaces and escapes.
 pub(crate) fn written_oddly(value: &Value, chance: &mut Chance) -> String {
     let space = |chance: &mut Chance| *chance.pick(&["", "", " ", "\n\t "]);
     let list =
@@ -133,7 +133,7 @@ fn escaped(text: &str, chance: &mut Chance) -> String {
 #[derive(Clone, Debug)]
 pub(crate) enum Term {
     Literal(Value),
-    /// Names from an alias down; the alias is `c` or `j`.
+    /// A path from an alias; the alias is `c` or `j`.
     Path(&'static str, Vec<&'static str>),
     Compare(&'static str, Box<[Term; 2]>),
     Arithmetic(char, Box<[Term; 2]>),
@@ -147,11 +147,11 @@ pub(crate) enum Term {
     Between(Box<[Term; 3]>),
     IsDefined(Box<Term>),
     Array(Vec<Term>),
-    /// Whether an element of an array meets a condition, in which it is called `j`.
+    /// Whether an element of an array, called `j`, satisfies a condition.
     Exists(Vec<&'static str>, Box<Term>),
 }
 
-/// What is asked for, over items called `c`.
+/// A query over items called `c`, as a tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
     pub(crate) shape: Shape,

@@ -1,10 +1,10 @@
-//! What a question means, worked out the slow way. `None` is undefined.
+//! The referee: evaluates a question the slow way. `None` is undefined.
 
 use crate::make::{Question, Shape, Term};
 use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
 
-/// The names of one row.
+/// The bindings of one row.
 struct Row<'i> {
     ordinal: usize,
     item: &'i Value,
@@ -38,7 +38,7 @@ pub(crate) fn rows(question: &Question, items: &[Value]) -> Vec<Value> {
             made
         }
         Shape::Sorted { of, descending, window } => {
-            // Rows of one item are equal in their sort keys, and stay as they are.
+            // Rows of one item have equal sort keys and keep their order.
             rows.sort_by(|one, two| {
                 let by_key = order(&one.item["s"], &two.item["s"]);
                 let by_key = if *descending { by_key.reverse() } else { by_key };
@@ -152,7 +152,7 @@ fn value(term: &Term, row: &Row<'_>) -> Option<Value> {
     }
 }
 
-/// One that is `decisive` decides; otherwise one that is no boolean leaves it open.
+/// `AND` or `OR`: a `decisive` value decides; otherwise a value that is not a boolean makes it undefined.
 fn truth(all: impl Iterator<Item = Option<Value>>, decisive: bool) -> Option<Value> {
     let all: Vec<Option<bool>> = all.map(|one| one.as_ref().and_then(Value::as_bool)).collect();
     if all.contains(&Some(decisive)) {
@@ -190,7 +190,7 @@ fn rank(value: &Value) -> u8 {
     }
 }
 
-/// The place of every value.
+/// The order of all values.
 fn order(one: &Value, two: &Value) -> Ordering {
     match (one, two) {
         (Value::Bool(one), Value::Bool(two)) => one.cmp(two),
@@ -220,7 +220,7 @@ fn order(one: &Value, two: &Value) -> Ordering {
     }
 }
 
-/// A value whose numbers are written in one way.
+/// A value with its numbers in one notation.
 pub(crate) fn normal(value: &Value) -> Value {
     match value {
         Value::Number(number) => json!(number.as_f64().unwrap() + 0.0),

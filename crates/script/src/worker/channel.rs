@@ -2,30 +2,30 @@
 //!
 //! A message is its length (four bytes, little-endian, of all that follows), a kind (one byte) and texts. A text
 //! is its length (four bytes; all ones for a missing text) and its UTF-8 bytes. Messages are at most
-//! [`MESSAGE_BYTES_MAX`] long. Anything else is an error: nothing here trusts the other side.
+//! [`MESSAGE_BYTES_MAX`] long. Anything else is an error: neither side trusts the other.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::os::unix::net::UnixStream;
 
-/// The longest message: a page of a query inside a script, which may hold 32 MiB, and room.
+/// The longest message: a query page inside a script is up to 32 MiB, plus overhead.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
-/// The length of a text that is missing.
+/// The length that marks a missing text.
 const MISSING: u32 = u32::MAX;
 
 /// Bytes read from the socket at once.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The worker waits for a script. No texts.
+    /// The worker is ready for a script. No texts.
     Ready,
     /// Run a procedure or trigger.
     Run,
     /// The script calls its collection: operation, options, body.
     Ask,
-    /// The text the prelude expects.
+    /// The answer to a collection call.
     Answer,
     /// The script has ended: response, request, log.
     Done,
@@ -33,11 +33,11 @@ pub(super) enum Kind {
     Failed,
     /// Load user-defined functions: limits.
     Open,
-    /// Call a function: name, source when it is called first, arguments.
+    /// Call a function: name, source at its first call, arguments.
     Call,
-    /// The result of a function, missing when undefined.
+    /// The result of a function; missing if undefined.
     Value,
-    /// No more calls of these functions.
+    /// End of the calls of these functions.
     Close,
 }
 
@@ -67,7 +67,7 @@ impl Message {
         self.texts.next().flatten()
     }
 
-    /// The next text, which must be there.
+    /// The next text; an error if it is missing.
     pub(super) fn needed_text(&mut self) -> Result<String> {
         self.text().ok_or_else(|| malformed("a text is missing"))
     }
@@ -81,7 +81,7 @@ impl Message {
 /// One end of the socket between a server and a worker.
 pub(super) struct Channel {
     stream: UnixStream,
-    /// Received and not yet part of a message.
+    /// Bytes received that are not yet a complete message.
     received: Vec<u8>,
 }
 
@@ -93,7 +93,7 @@ impl Channel {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when it is too long, which has sent nothing.
+    /// [`ErrorKind::InvalidInput`] when it is too long; nothing was sent then.
     pub(super) fn send(&mut self, kind: Kind, texts: &[Option<&str>]) -> Result<()> {
         let length = texts.iter().fold(1, |sum, text| sum + 4 + text.map_or(0, str::len));
         let too_long = || Error::new(ErrorKind::InvalidInput, "the message is too long");
@@ -111,11 +111,11 @@ impl Channel {
         self.stream.write_all(&bytes)
     }
 
-    /// Receives the next message. Whenever the socket's timeout has passed without a byte, `keep_waiting`
-    /// decides.
+    /// Receives the next message. Each time the socket's timeout passes without a byte, `keep_waiting` decides
+    /// whether to continue.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`] when it says no, [`ErrorKind::UnexpectedEof`] when the other side has closed.
+    /// [`ErrorKind::TimedOut`] when `keep_waiting` returns false, [`ErrorKind::UnexpectedEof`] when the peer closed.
     pub(super) fn receive(&mut self, keep_waiting: impl Fn() -> bool) -> Result<Message> {
         let mut chunk = [0; CHUNK_BYTES];
         loop {
@@ -135,7 +135,7 @@ impl Channel {
         }
     }
 
-    /// The first message of what was received, if it is complete.
+    /// Takes the first message out of the buffer, if it is complete.
     fn take_message(&mut self) -> Result<Option<Message>> {
         let Some((length, rest)) = self.received.split_first_chunk::<4>() else {
             return Ok(None);
@@ -149,7 +149,7 @@ impl Channel {
         };
         let message = parse(bytes)?;
         if self.received.len() == 4 + length {
-            // The usual case. Large buffers are not kept.
+            // The usual case: frees the buffer, so that a large one is not kept.
             self.received = Vec::new();
         } else {
             self.received.drain(..4 + length);

@@ -10,10 +10,10 @@
 //! ```
 //!
 //! The engine cannot be interrupted inside of every step, and a bug in it can abort its process. In a worker
-//! neither harms the server: a worker that is silent past the deadline is killed, and one that ends fails the
-//! script it ran. Items never leave the server; a worker asks for them over its socket.
+//! neither harms the server: a worker that is silent past the deadline is killed, and one that exits fails the
+//! script it ran. Items stay in the server; a worker reads and writes them over its socket.
 //!
-//! A worker has no state between two scripts. It ends itself instead of serving another one when a script has
+//! A worker has no state between two scripts. It exits instead of serving another one when a script has
 //! exceeded its limits, or when the process has grown.
 
 mod channel;

@@ -1,4 +1,4 @@
-//! The workers of a server: started when a script needs one, kept while they are idle, killed when they are late.
+//! The pool of workers: starts one when a script needs it, keeps idle ones, kills those past their deadline.
 
 use super::channel::{Channel, Kind, Message};
 use crate::error::ScriptError;
@@ -12,29 +12,29 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Workers kept for the next script: as many as scripts run at a time.
+/// The most idle workers: as many as scripts run at a time.
 const IDLE_MAX: usize = 8;
 
-/// How long a new worker may take to be ready.
+/// The time limit for a new worker to become ready.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How long a worker may leave a message unread.
+/// The time limit for a worker to read a message.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How long a worker may be silent past the deadline of its script. The engine ends most scripts itself within
+/// How long past the deadline of its script a worker may be silent. The engine ends most scripts itself within
 /// a few milliseconds, with a better error.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// How often the deadline of a silent worker is checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Processes that run scripts, started by a command of the caller's.
+/// A pool of processes that run scripts, started by a command of the caller.
 ///
 /// The command must call [`serve_worker`](crate::serve_worker) on its standard input.
 pub struct Workers {
     command: Box<dyn Fn() -> Command + Send + Sync>,
     clock: Clock,
-    /// Longest idle first: the others may still free what their last script has left.
+    /// The longest idle first: the others may still be freeing the memory of their last script.
     idle: Mutex<VecDeque<Worker>>,
 }
 
@@ -45,12 +45,12 @@ impl std::fmt::Debug for Workers {
 }
 
 impl Workers {
-    /// A pool without workers yet; `clock` bounds the time a worker may take to start.
+    /// Creates an empty pool; `clock` bounds the time a worker may take to start.
     pub fn new(command: impl Fn() -> Command + Send + Sync + 'static, clock: Clock) -> Workers {
         Workers { command: Box::new(command), clock, idle: Mutex::default() }
     }
 
-    /// A worker that waits for a script.
+    /// Takes an idle worker, or starts one.
     pub(super) fn take(&self) -> std::result::Result<Worker, ScriptError> {
         loop {
             let idle = self.idle.lock().pop_front();
@@ -63,7 +63,7 @@ impl Workers {
             let time = if is_new { START_TIME_MAX } else { Duration::ZERO };
             match worker.receive(&Deadline::new(time, &self.clock)) {
                 Ok(message) if message.kind == Kind::Ready => return Ok(worker),
-                // It has ended itself, or takes too long to free what its last script has left.
+                // It has exited, or takes too long to free the memory of its last script.
                 _ if !is_new => {}
                 Ok(_) => return Err(cannot_start(ErrorKind::InvalidData.into())),
                 Err(error) => return Err(cannot_start(error)),
@@ -71,7 +71,7 @@ impl Workers {
         }
     }
 
-    /// Keeps a worker for the next script.
+    /// Returns a worker to the pool for the next script.
     pub(super) fn give_back(&self, worker: Worker) {
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
@@ -83,7 +83,7 @@ impl Workers {
     }
 }
 
-/// When a worker that is silent is killed.
+/// The time at which a silent worker is killed.
 pub(super) struct Deadline {
     clock: Clock,
     started: Duration,
@@ -95,7 +95,7 @@ impl Deadline {
         Deadline { clock: clock.clone(), started: clock(), time }
     }
 
-    /// The limit that was given.
+    /// The time limit of the script.
     pub(super) fn time(&self) -> Duration {
         self.time
     }
@@ -115,13 +115,13 @@ impl Worker {
     fn start(mut command: Command) -> Result<Worker> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(CHECK_INTERVAL))?;
-        // A worker reads whatever it is sent at once.
+        // A healthy worker reads messages at once.
         ours.set_write_timeout(Some(WRITE_TIME_MAX))?;
         let child = command
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Ctrl-C is for the server, which lets its scripts end.
+            // Ctrl-C is for the server only, which lets its scripts finish.
             .process_group(0)
             .spawn()?;
         Ok(Worker { child, channel: Channel::new(ours) })
@@ -135,7 +135,7 @@ impl Worker {
         self.channel.receive(|| !deadline.is_past())
     }
 
-    /// What it means for a script that its worker failed.
+    /// Converts a failure of the worker into the script's error.
     pub(super) fn failed(mut self, error: &std::io::Error, deadline: &Deadline) -> ScriptError {
         if error.kind() == ErrorKind::TimedOut {
             return ScriptError::Time(deadline.time());
@@ -143,7 +143,7 @@ impl Worker {
         if error.kind() == ErrorKind::InvalidData {
             return ScriptError::Engine(error.to_string());
         }
-        // Its end of the socket is closed, so it has ended or is about to.
+        // The worker's end of the socket is closed, so it has exited or is about to.
         let _ = self.child.kill();
         let ended =
             self.child.wait().map_or_else(|error| error.to_string(), |ended| ended.to_string());
@@ -155,7 +155,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Both do nothing to a process that was waited for.
+        // Both calls do nothing if the process was already waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

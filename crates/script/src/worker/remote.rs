@@ -11,8 +11,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 impl Workers {
-    /// Runs a script on a collection as [`run`](crate::run) does, in a process of its own. One that does not
-    /// end within its time is killed.
+    /// Runs a script on a collection as [`run`](crate::run) does, in a process of its own. A script that does
+    /// not end within its time is killed.
     pub fn run<C: Collection>(
         &self,
         script: &Script,
@@ -90,9 +90,9 @@ impl Workers {
 /// User-defined functions loaded in a worker.
 pub(crate) struct RemoteFunctions {
     workers: Arc<Workers>,
-    /// Out once a function has exceeded its limits.
+    /// An error once a function has exceeded its limits.
     worker: Result<Worker, ScriptError>,
-    /// Functions whose source the worker has.
+    /// Functions whose source the worker already has.
     known: HashSet<String>,
     deadline: Deadline,
     memory_bytes: usize,
@@ -143,7 +143,7 @@ impl RemoteFunctions {
             }
             Err(error) => Err(error),
         };
-        // Later calls fail in the same way.
+        // Later calls fail with the same error.
         let worker = std::mem::replace(&mut self.worker, Err(ScriptError::Stopped));
         let error = match (ended, worker) {
             (Ok(error), _) | (_, Err(error)) => error,

@@ -1,4 +1,4 @@
-//! The worker's side: what the process of a worker does from its start to its end.
+//! The worker's side: the main loop of a worker process.
 
 use super::channel::{Channel, Kind, Message, malformed};
 use crate::collection::Answerer;
@@ -15,20 +15,20 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// A process with more resident memory ends instead of serving another script, which gives the memory back.
+/// The resident memory above which a process exits instead of serving another script, to return it to the system.
 const RESIDENT_BYTES_MAX: usize = 48 << 20;
 
-/// CPU time a worker has beyond the limit of a script. It matters only when the server is gone and does not
-/// kill it.
+/// CPU time of a worker beyond the time limit of a script. It matters only when the server is gone and cannot
+/// kill the worker.
 const SPARE_CPU_TIME: Duration = Duration::from_secs(3);
 
-/// Serves scripts over the socket on standard input until it is closed. For the process of a worker only: a
+/// Serves scripts over the socket on standard input until it is closed. Call it only in a worker process: a
 /// script that exceeds its limits ends the process.
 ///
 /// # Errors
-/// When standard input is no socket, or what arrives there is malformed.
+/// When standard input is not a socket, or a message is malformed.
 pub fn serve_worker(clock: &Clock) -> Result<()> {
-    // An aborted engine would leave a file of its memory each time.
+    // An aborted engine would write a core file each time.
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
     let mut channel = Channel::new(UnixStream::from(socket));
@@ -56,7 +56,7 @@ pub fn serve_worker(clock: &Clock) -> Result<()> {
     }
 }
 
-/// The collection of a script, at the other end of the channel.
+/// The script's collection, at the other end of the channel.
 struct Asking(Channel);
 
 impl Answerer for Asking {
@@ -68,7 +68,7 @@ impl Answerer for Asking {
                 _ => Err(malformed("it is out of order")),
             }
         });
-        // Without a server there is nothing left to do.
+        // The server is gone, so there is nothing left to do.
         answer.unwrap_or_else(|_| std::process::exit(1))
     }
 }
@@ -118,7 +118,7 @@ fn run_script(
     }
     let may_continue = !outcome.as_ref().is_err_and(ScriptError::ends_worker);
     if !may_continue {
-        // Without freeing the sandbox: the engine may not be able to.
+        // Skips freeing the sandbox: the engine may not be able to.
         std::process::exit(0);
     }
     drop(sandbox);
@@ -159,18 +159,18 @@ fn error_text(error: &ScriptError) -> String {
     serde_json::to_string(error).unwrap_or_default()
 }
 
-/// Lets the system end this process when a script takes far more than its time.
+/// Sets a CPU limit, so that the system kills this process when a script far exceeds its time.
 fn limit_cpu_time(time: Duration) {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let used = u64::try_from(used.tv_sec).unwrap_or(0);
     let limit = used.saturating_add((time + SPARE_CPU_TIME).as_secs());
     let maximum = getrlimit(Resource::Cpu).maximum;
     let limit = maximum.map_or(limit, |maximum| limit.min(maximum));
-    // A system without this limit still has the server, which kills its workers.
+    // Without this limit, the server still kills its workers.
     let _ = setrlimit(Resource::Cpu, Rlimit { current: Some(limit), maximum });
 }
 
-/// Bytes of this process in memory, where the system says so.
+/// Resident memory of this process, in bytes; 0 if the system does not report it.
 fn resident_bytes() -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,4 +1,4 @@
-//! A collection in memory, and the shortest way to run a script on it.
+//! A collection in memory, and short functions to run a script on it.
 
 #![allow(dead_code)] // every test program uses another part
 
@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Items by id. Queries are not understood: every page shows all items.
+/// Items by id. Ignores queries: every page returns all items.
 #[derive(Default)]
 pub(crate) struct Memory {
     pub(crate) items: BTreeMap<String, Value>,
     pub(crate) version: u64,
-    /// How many more operations are accepted; `None` for all.
+    /// The number of further operations accepted; `None` for no limit.
     pub(crate) accepted: Option<u32>,
-    /// The script is stopped when it reads this item.
+    /// Reading this item stops the script.
     pub(crate) stop_at: Option<&'static str>,
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn clock() -> Clock {
     Arc::new(move || started.elapsed())
 }
 
-/// Limits that a test can wait for.
+/// Limits short enough for tests.
 pub(crate) fn short() -> Limits {
     Limits {
         time: Duration::from_millis(300),
