@@ -2,7 +2,7 @@
 //!
 //! The test checks no timings and installs nothing.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
 
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;

@@ -1,6 +1,6 @@
 //! Checks that the guide's page of all commands and options matches the output of `--help`.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
 
 mod support;
 

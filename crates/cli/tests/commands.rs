@@ -1,6 +1,6 @@
 //! The smaller commands, each run as a process: partitions, context, backup, doctor, trust, demo, help.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
 
 mod support;
 

@@ -7,7 +7,7 @@
 //!
 //! `HEADWATER_LIVE_ROUNDS` sets the number of rounds (ten take about a minute), `HEADWATER_LIVE_SEED` the seed.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
 
 mod support;
 

@@ -6,7 +6,7 @@
 //!
 //! Of a page of the guide only `console` blocks are run, all of them against a fresh server.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
 
 mod support;
 

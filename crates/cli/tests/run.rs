@@ -1,7 +1,7 @@
 //! Several processes share the changes of a container while processes are killed and frozen, the server
 //! restarts and ranges split. Nothing is lost.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
 
 mod support;
 

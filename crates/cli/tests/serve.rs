@@ -1,6 +1,6 @@
 //! `headwater serve`: invalid settings are refused, and the start messages are correct.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! A signal ends a server within its grace period, even during queries, scripts and stalled requests.
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! `headwater tail` prints every change, in order, across restarts and splits.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
 
 mod support;
 

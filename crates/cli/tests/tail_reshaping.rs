@@ -1,6 +1,6 @@
 //! `headwater tail` while ranges split and merge under writes: every change once, in order, in both modes.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
 
 mod support;
 

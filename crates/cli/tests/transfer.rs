@@ -1,6 +1,6 @@
 //! `import` and `export` lose nothing, and name each failed item.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! `watch` and `lag --serve` on a running processor, as processes on a real server.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
 
 mod support;
 

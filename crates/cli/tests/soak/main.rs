@@ -11,7 +11,7 @@
 //!
 //! Here it takes about twenty seconds. `cargo xtask soak --minutes 10 --seed 7` is the long one.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
 
 mod events;
 mod hostile;

@@ -1,6 +1,6 @@
 //! Hosts as processes: starts them, records the changes their programs receive, and checks the promises.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
 
 use super::{PATIENCE, Running, Served, headwater, ok};
 use headwater_runtime::Runtime;

@@ -1,6 +1,6 @@
 //! Shared helpers of command tests: a server that ends with its test, and commands run as processes.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should say where
+#![allow(clippy::unwrap_used)] // a test that cannot continue should say where
 #![allow(dead_code)] // Each test file uses a part of it.
 
 pub(crate) mod fleet;
