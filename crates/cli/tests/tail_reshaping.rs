@@ -130,9 +130,11 @@ fn waiting_readers(served: &Served) -> String {
     line.rsplit(' ').next().unwrap().to_owned()
 }
 
+/// Waits for up to a minute. Readers whose last changes differ come to one position when their requests return,
+/// after 20 s, and those that were replaced end when their next requests return.
 fn wait_for_readers(served: &Served, count: &str) {
     let mut seen = String::new();
-    for _ in 0..600 {
+    for _ in 0..1200 {
         seen = waiting_readers(served);
         if seen == count {
             return;
