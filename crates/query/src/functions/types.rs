@@ -1,4 +1,4 @@
-//! Functions that test the type of a value.
+//! Functions from `IS_ARRAY` to `IS_STRING`: each tests the type of one value.
 
 use super::{Body, Function};
 use crate::value::{Kind, Value};

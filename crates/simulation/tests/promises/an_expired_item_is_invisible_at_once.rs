@@ -1,4 +1,4 @@
-//! An expired item is invisible at once.
+//! Reads, queries and both feeds skip an item from the moment its time to live ends.
 
 use crate::USUAL;
 use headwater_simulation::seeds::keep;

@@ -1,4 +1,4 @@
-//! Unique keys are enforced.
+//! No two items of a partition key share the values of a unique key, under faults and concurrent writes.
 
 use crate::USUAL;
 use headwater_simulation::seeds::keep;

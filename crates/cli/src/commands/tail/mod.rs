@@ -17,7 +17,9 @@ pub(crate) mod start;
 use crate::connect::{Connect, block_on};
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
-use headwater_client::{Container, FeedFilter, FeedFrom, FeedRead, FeedScope, Options};
+use headwater_client::{
+    ClientError, Container, FeedFilter, FeedFrom, FeedRead, FeedScope, Options,
+};
 use headwater_model::{ContainerRid, FeedMode};
 use headwater_runtime::{Runtime, TaskGroup};
 use headwater_store::query::{Query, QueryError};
@@ -185,7 +187,9 @@ async fn follow(tail: Tail) -> Result<()> {
     if let Some(position) = session.positions.text() {
         let position = match mode {
             FeedMode::LatestVersion => position,
-            FeedMode::AllVersionsAndDeletes => oldest_kept(&following.container, position).await,
+            FeedMode::AllVersionsAndDeletes => {
+                oldest_kept(&following.container, rid, position).await
+            }
         };
         eprintln!("to go on from here: --from {position}");
     }
@@ -194,15 +198,21 @@ async fn follow(tail: Tail) -> Result<()> {
 
 /// Returns the position, moved to the oldest kept one in each range whose history no longer reaches back to it. The
 /// printed position is therefore readable.
-async fn oldest_kept(container: &Container, position: String) -> String {
-    let from = FeedFrom::After(format!("\"{position}\""));
-    let read =
-        FeedRead::new(FeedScope::Container, from).mode(FeedMode::AllVersionsAndDeletes).items(1);
-    let answer = container.client().runtime().timeout(GRACE, container.read_feed(&read)).await;
-    match answer {
-        Some(Err(error)) => {
-            error.oldest_position().map_or(position, |oldest| oldest.trim_matches('"').to_owned())
+async fn oldest_kept(container: &Container, rid: ContainerRid, position: String) -> String {
+    let etag = format!("\"{position}\"");
+    let mut kept = Positions::new(rid, &[]);
+    let read_all = async {
+        for range in container.ranges().await?.iter() {
+            let scope = FeedScope::Range(range.id);
+            let read = FeedRead::new(scope, FeedFrom::After(etag.clone())).items(1);
+            let answer = container.read_feed(&read.mode(FeedMode::AllVersionsAndDeletes)).await;
+            let oldest = answer.as_ref().err().and_then(ClientError::oldest_position);
+            kept.resume_at(&range.keys, oldest.unwrap_or(&etag));
         }
+        Ok::<_, ClientError>(())
+    };
+    match container.client().runtime().timeout(GRACE, read_all).await {
+        Some(Ok(())) => kept.text().unwrap_or(position),
         _ => position,
     }
 }
