@@ -129,7 +129,7 @@ async fn decode(
     Ok(counted(text.map_err(|error| bad_binary(&error))?, Some(held))?)
 }
 
-/// Decodes at most so many bytes of text: a short one here, a longer one on the background threads.
+/// Decodes at most `text_bytes` of text: a short text on this thread, a longer one on the background threads.
 async fn decode_within(
     bytes: &Bytes,
     text_bytes: usize,

@@ -276,7 +276,7 @@ async fn policies_of_vectors_and_texts_that_do_not_fit_are_refused() {
     world.stop().await;
 }
 
-/// A page of scripts ends at its bytes; so many large ones would not fit into one.
+/// A page of scripts ends at its limit in bytes; the large ones here need several pages.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_of_large_scripts_comes_in_pages_of_four_mib() {
     let world = World::new().await.with_container().await;

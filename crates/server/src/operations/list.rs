@@ -96,7 +96,7 @@ pub(super) fn documents(call: &Call, key: &str, rid: &str, all: &[Bytes]) -> Out
     page(call, key, rid, all.len(), |index| Ok(Some(all[index].clone())))
 }
 
-/// A page of so many documents, of which only those on the page are made. A continuation is how many were shown.
+/// Builds one page of documents, and only those on it. Its continuation is the number of documents shown so far.
 pub(super) fn page(
     call: &Call,
     key: &str,
